@@ -52,6 +52,11 @@ suite cpu exit "references in comments lead to headings" "sh test/tags.sh"
 suite cpu exit "private words stay away" "sh test/words.sh"
 suite cpu exit "the table of tests names those that exist" "sh test/components.sh"
 suite cpu exit "every field of a stranger has a bound and a test" "sh test/claims.sh"
+if have python3; then
+    suite cpu counted "figures in texts are those of their sources" "python3 test/figures.py $BUILD/potluck"
+else
+    suite cpu skip "figures in texts are those of their sources" "no python3 found"
+fi
 suite cpu exit "libraries export their prefixes and nothing else" "sh test/symbols.sh"
 
 if have clang-format && clang-format --version | grep -q 'version 14\.'; then
