@@ -1,6 +1,6 @@
-/* async_copies.cu - asynchronous copies between host and device on two streams, one per direction,
- * because the bus carries both at once; events order them against the operations. Also copies
- * between devices. */
+/* async_copies.cu - copies between host and device: on the stream of the operations, waited for; or
+ * asynchronous on two streams, one per direction, because the bus carries both at once; events order
+ * them against the operations. Also copies between devices. */
 #include "device.cuh"
 
 #include "launch.cuh"
@@ -22,6 +22,27 @@ static struct copies {
 } copies[CUDA_DEVICES_MAX];
 
 enum { DOWN, UP };
+
+int cuda_upload(void *device, const void *host, size_t bytes)
+{
+    cudaStream_t stream = cuda_stream();
+    int rc = PL_OK;
+    cuda_lock(1); /* no other thread's GEMM may come between the two */
+    cuda_written(device, bytes);
+    if (bytes)
+        rc = cuda_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
+    cuda_lock(0);
+    return rc ? rc : cuda_status(cudaStreamSynchronize(stream));
+}
+
+int cuda_download(void *host, const void *device, size_t bytes)
+{
+    cudaStream_t stream = cuda_stream();
+    int rc = PL_OK;
+    if (bytes)
+        rc = cuda_status(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
+    return rc ? rc : cuda_status(cudaStreamSynchronize(stream));
+}
 
 int cuda_copies_open(void)
 {

@@ -66,6 +66,7 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     int rc = cuda_open(be->note, sizeof be->note);
     if (rc == PL_OK) rc = cuda_linear_open();
     if (rc != PL_OK) return rc;
+    cuda_on_free(cuda_weights_freed);
     cuda_set_bf16(0);
     arrived = *be;
     be->name = "cuda";

@@ -45,10 +45,11 @@ int cuda_weights(const float *master, size_t n)
     return PL_OK;
 }
 
-void cuda_weights_forget(const void *p)
+void cuda_weights_freed(const void *p)
 {
     struct regions *r = &regions[cuda_number()];
     struct region *at = find(p), gone;
+    cuda_rounded_forget();
     if (!at || at->master != (const float *)p) return;
     gone = *at;
     *at = r->list[--r->count];

@@ -2,9 +2,7 @@
  * operations, and the two of async_copies.cu. */
 #include "device.cuh"
 
-#include "bf16.cuh"
 #include "launch.cuh"
-#include "bf16_weights.cuh"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -31,6 +29,9 @@ static int list[CUDA_DEVICES_MAX], count = 1, present;
 static size_t limit;
 static thread_local int current = -1; /* CUDA's number of the thread's device; -1: none chosen */
 static thread_local char error_text[192];
+static void (*on_free)(const void *p);
+
+void cuda_on_free(void (*forget)(const void *p)) { on_free = forget; }
 
 int cuda_failed(const char *why)
 {
@@ -254,8 +255,7 @@ void cuda_free(void *p)
     struct device *d = now();
     if (!p) return;
     cuda_lock(1);
-    cuda_weights_forget(p);
-    cuda_rounded_forget();
+    if (on_free) on_free(p);
     /* waits for the kernels that still use p, and may report their errors */
     cuda_status(cudaFree(p));
     for (size_t i = d->piece_count; i-- > 0;) /* the newest are usually freed first */
@@ -265,27 +265,6 @@ void cuda_free(void *p)
             break;
         }
     cuda_lock(0);
-}
-
-int cuda_upload(void *device, const void *host, size_t bytes)
-{
-    cudaStream_t stream = cuda_stream();
-    int rc = PL_OK;
-    cuda_lock(1); /* no other thread's GEMM may come between the two */
-    cuda_written(device, bytes);
-    if (bytes)
-        rc = cuda_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
-    cuda_lock(0);
-    return rc ? rc : cuda_status(cudaStreamSynchronize(stream));
-}
-
-int cuda_download(void *host, const void *device, size_t bytes)
-{
-    cudaStream_t stream = cuda_stream();
-    int rc = PL_OK;
-    if (bytes)
-        rc = cuda_status(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
-    return rc ? rc : cuda_status(cudaStreamSynchronize(stream));
 }
 
 /* From sm_80 on; cuBLAS has no bfloat16 GEMM for older devices. */

@@ -22,6 +22,7 @@ void *cuda_alloc(size_t bytes);
 void *cuda_alloc_uncounted(
     size_t bytes); /* the same, not zeroed: zeroing would wait for the stream */
 void cuda_free(void *p);
+void cuda_on_free(void (*forget)(const void *p)); /* called first, once the device is locked */
 int cuda_set_memory(size_t bytes);
 const char *cuda_memory_error(void);
 int cuda_failed(const char *why);       /* PL_EDEVICE, with a reason for cuda_memory_error */

@@ -85,11 +85,9 @@ done | tsort 2>&1 >/dev/null)
 
 # No circles: the files x.c and x.h are one node, and an include is an arrow. tsort names those in a
 # circle. Where x has an internal header, x.h is what others include: it is a node of its own at the
-# bottom, the internal header stands on it, and x.c at the top. (Not in cmd/, whose files share a
-# command's options, nor in cuda/, where memory that is freed forgets its copy in bfloat16, and the
-# copy is memory.)
+# bottom, the internal header stands on it, and x.c at the top.
 sources=$(mktemp) || exit 1
-find ref runtime data fast net -name "*.[ch]" >"$sources"
+find ref runtime data fast cuda net cmd -name "*.[ch]" -o -name "*.cu" -o -name "*.cuh" >"$sources"
 circles=$(xargs awk '
     function node(file) {
         if (file ~ /_internal\.h$/ || (file ~ /\.h$/ && exists[substr(file, 1, length(file) - 2) "_internal.h"]))

@@ -1,0 +1,106 @@
+/* train_describe.c - the manifest that our own options make. Files are named by what is in them: the
+ * tokenizer by its digest, the image tokens by their codec. */
+#include "train.h"
+#include "data/files/file.h"
+#include "data/files/json.h"
+#include "data/pairs/shard.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHARDS_ASKED 1000                /* for their codec: a millisecond each */
+#define TOKENIZER_MAX ((size_t)64 << 20) /* bytes; a vocabulary of a million words */
+
+static int digest_file(char hex[MANIFEST_DIGEST_MAX + 1], const char *path, struct pl_err *err)
+{
+    uint8_t hash[32];
+    void *data;
+    size_t n;
+    int rc = pl_file_read(&data, &n, path, TOKENIZER_MAX, err);
+    if (rc) return rc;
+    EVP_Digest(data, n, hash, NULL, EVP_sha256(), NULL);
+    free(data);
+    for (int i = 0; i < 32; i++) snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+    return PL_OK;
+}
+
+/* What `potluck prepare` wrote of the codec into a shard on this machine; empty: nothing. */
+static void codec_of_shard(char codec[MANIFEST_DIGEST_MAX + 1], const char *path)
+{
+    struct shard *shard;
+    const char *origin;
+    const json_t *name;
+    json_t *root;
+    *codec = 0;
+    if (strstr(path, "://") || pl_shard_open(&shard, path, NULL)) return;
+    origin = pl_shard_meta(shard, "potluck");
+    root = origin ? pl_json_load(origin, strlen(origin), 0, NULL) : NULL;
+    name = json_object_get(root, "codec");
+    if (json_is_string(name) && json_string_length(name) <= MANIFEST_DIGEST_MAX)
+        strcpy(codec, json_string_value(name));
+    json_decref(root);
+    pl_shard_close(shard);
+}
+
+/* Image tokens of two codecs are two alphabets: a model of both draws with neither. Shards of web
+ * servers are not opened for this, nor more than SHARDS_ASKED. */
+static int find_codec(char codec[MANIFEST_DIGEST_MAX + 1], const struct train_data *d,
+                      struct pl_err *err)
+{
+    char other[MANIFEST_DIGEST_MAX + 1];
+    size_t first = 0;
+    *codec = 0;
+    for (size_t i = 0; i < d->paths && i < SHARDS_ASKED; i++) {
+        codec_of_shard(other, d->path[i]);
+        if (!*other || !strcmp(codec, other)) continue;
+        if (*codec)
+            return pl_fail(
+                err, PL_EUSE,
+                "--data: shards of two codecs: %.120s is of codec %.64s, %.120s of %.64s",
+                d->path[first], codec, d->path[i], other);
+        strcpy(codec, other);
+        first = i;
+    }
+    return PL_OK;
+}
+
+/* Only what others can open, and nothing that may hold a secret: a user's name or a query. */
+static void describe_data(struct run_manifest *m, const struct train_requests *w)
+{
+    if (!w->given_count) strcpy(m->data[m->data_count++], "demo");
+    for (size_t i = 0; i < w->given_count && m->data_count < MANIFEST_DATA_MAX; i++)
+        if (!strncmp(w->given[i], "https://", 8) && !strpbrk(w->given[i], "@?") &&
+            strlen(w->given[i]) <= MANIFEST_URL_MAX)
+            strcpy(m->data[m->data_count++], w->given[i]);
+}
+
+int train_describe(struct run_manifest *m, const struct train_requests *w,
+                   const struct pl_dalle_config *config, struct pl_err *err)
+{
+    char path[4200];
+    memset(m, 0, sizeof *m);
+    /* A longer name stays empty, and train_manifest_begin publishes nothing then. */
+    if (w->swarm.run && strlen(w->swarm.run) <= MANIFEST_TEXT_MAX) strcpy(m->run, w->swarm.run);
+    snprintf(m->software, sizeof m->software, "potluck %s", PL_VERSION);
+    snprintf(m->optimizer, sizeof m->optimizer, "%s", w->optimizer);
+    snprintf(m->compression, sizeof m->compression, "%s", w->averaging.compression);
+    snprintf(m->algorithm, sizeof m->algorithm, "%s", w->swarm.algorithm);
+    m->config = *config;
+    m->steps = (int64_t)w->job.steps;
+    m->target_batch = w->job.target_batch;
+    m->average_state_every = w->swarm.average_state_every;
+    m->seed = w->seed;
+    m->lr = w->lr;
+    m->warmup = w->warmup;
+    m->inner_steps = w->swarm.inner_steps;
+    m->outer_lr = w->swarm.outer_lr;
+    m->outer_momentum = w->swarm.outer_momentum;
+    describe_data(m, w);
+    if (find_codec(m->codec, &w->data, err)) return PL_EUSE;
+    return digest_file(m->tokenizer,
+                       w->tokenizer ? w->tokenizer
+                                    : train_data_demo(path, sizeof path, "t5_2k.model"),
+                       err);
+}
