@@ -1,6 +1,6 @@
 /* async_copies.cu - copies between host and device: on the stream of the operations, waited for; or
- * asynchronous on two streams, one per direction, because the bus carries both at once; events order
- * them against the operations. Also copies between devices. */
+ * asynchronous on two streams, one per direction, because the bus carries both at once; events
+ * order them against the operations. Also copies between devices. */
 #include "device.cuh"
 
 #include "launch.cuh"

@@ -12,6 +12,7 @@
 #include "cmd/common/checkpoint_options.h"
 #include "cmd/common/outputs.h"
 #include "cmd/common/json_event.h"
+#include "train.h"
 #include "train_agree.h"
 #include "data/models/checkpoint.h"
 #include "data/models/dalle_config.h"

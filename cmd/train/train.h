@@ -3,34 +3,7 @@
 #ifndef PL_CMD_TRAIN_H
 #define PL_CMD_TRAIN_H
 
-#include "cmd/common/averaging_options.h"
-#include "cmd/common/compute.h"
-#include "cmd/common/join_options.h"
-#include "net/hivemind/records/run_manifest.h"
-#include "train_data.h"
-#include "train_job.h"
-#include "train_swarm.h"
-
-/* What the command line says. */
-struct train_requests {
-    struct compute compute;
-    struct train_data data;
-    const char *given[OPTION_LIST_MAX]; /* --data, as it was written */
-    size_t given_count;
-    int64_t part, parts; /* from 1; parts 0: all */
-    const char *config, *tokenizer, *optimizer, *cache;
-    int64_t cache_mb, evaluate_every, limit, seed, data_seed;
-    int offload;
-    enum pl_activations activations;
-    double lr, warmup;
-    struct train_held_out held_out;
-    struct train_job job;
-    struct join_options join;
-    struct averaging_options averaging;
-    struct train_swarm swarm;
-    const char *manifest;              /* a file; NULL: none */
-    const struct run_manifest *agreed; /* borrowed; has the model if config is NULL. Or NULL */
-};
+#include "train_requests.h"
 
 /* Rows of a struct train_requests: each peer's own, alone and in a swarm. */
 extern const struct option_row train_own_rows[], train_peer_rows[];
@@ -49,9 +22,5 @@ int train_run(struct train_requests *w);
 void train_round_steps(struct train_requests *w);
 /* --data for an OPT_CALL of a struct train_requests. */
 option_take_fn train_take_data;
-
-/* What others have to agree with. */
-int train_describe(struct run_manifest *m, const struct train_requests *w,
-                   const struct pl_dalle_config *config, struct pl_err *err);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef PL_CMD_TRAIN_AGREE_H
 #define PL_CMD_TRAIN_AGREE_H
 
-#include "train.h"
+#include "train_requests.h"
 
 extern const char *const train_algorithms[]; /* ends with NULL */
 
@@ -12,6 +12,10 @@ extern const char *const train_algorithms[]; /* ends with NULL */
 int train_agree(struct train_requests *w, const struct run_manifest *m, struct pl_err *err);
 /* The manifest's data, unless w has data already. PL_EUSE: neither has. */
 int train_agree_data(struct train_requests *w, const struct run_manifest *m, struct pl_err *err);
+
+/* The other way: what others have to agree with. */
+int train_describe(struct run_manifest *m, const struct train_requests *w,
+                   const struct pl_dalle_config *config, struct pl_err *err);
 
 /* A manifest in a file: the JSON that peers publish, with any white space. */
 int train_manifest_read_file(struct run_manifest *m, const char *path, struct pl_err *err);

@@ -1,6 +1,6 @@
-/* train_describe.c - the manifest that our own options make. Files are named by what is in them: the
- * tokenizer by its digest, the image tokens by their codec. */
-#include "train.h"
+/* train_describe.c - the manifest that our own options make. Files are named by what is in them:
+ * the tokenizer by its digest, the image tokens by their codec. */
+#include "train_agree.h"
 #include "data/files/file.h"
 #include "data/files/json.h"
 #include "data/pairs/shard.h"
