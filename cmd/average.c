@@ -80,8 +80,8 @@ static const struct option_row rows[] = {
     { "timeout", "SECONDS", "60", OPT_SECONDS(timeout, 0.1, 86400),
       "limit of a whole round, which forms a new group when one fails" },
     { "bandwidth", "X", NULL, OPT_REAL(averager.bandwidth, 0, 1e15),
-      "relative bandwidth of this peer: peers with more reduce a larger share, those with 0 "
-      "reduce nothing. Same unit for all peers (default: not reported)" },
+      "bandwidth of this peer in Mbit/s: peers with more reduce a larger share, those with 0 "
+      "reduce nothing (default: measured in its own rounds)" },
     { "class", "NAME", "DecentralizedAverager", OPT_TEXT(averager.class_name),
       "Python class of the averager, which is part of its RPC names" },
     { "auxiliary", NULL, NULL, OPT_FLAG(averager.auxiliary),

@@ -50,8 +50,8 @@ const struct option_row averaging_rows[] = {
       "how tensors are compressed; run: as in the paper's run, 8 bits for large ones and 16 for "
       "others" },
     { "bandwidth", "X", NULL, OPT_REAL(bandwidth, 0, 1e15),
-      "relative bandwidth of this peer: peers with more reduce a larger share, those with 0 "
-      "reduce nothing. Same unit for all peers (default: not reported)" },
+      "bandwidth of this peer in Mbit/s: peers with more reduce a larger share, those with 0 "
+      "reduce nothing (default: measured in its own rounds)" },
     { "robust", "METHOD", NULL, OPT_CALL(take_robust),
       "protection from Byzantine peers: none; centered-clip[:RADIUS] in place of the mean; or "
       "btard[:VALIDATORS], which also verifies rounds by recomputing the gradients of "

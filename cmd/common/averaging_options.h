@@ -9,7 +9,7 @@ struct averaging_options {
     const char *compression, *group_bits;
     int64_t group_size;
     double matchmaking_time, averaging_timeout, allreduce_timeout; /* s */
-    double bandwidth;        /* relative; PL_BANDWIDTH_UNKNOWN: not reported */
+    double bandwidth;        /* Mbit/s; PL_BANDWIDTH_UNKNOWN: measured */
     double clip, validators; /* of --robust: see averaging.h */
     int verify;
 };

@@ -172,8 +172,8 @@ struct pl_collaborative_options {
     int64_t average_state_every; /* epochs between two rounds of the parameters; 1 */
     size_t group_size;           /* a group of so many begins at once; 0: all that come in time */
     const char *group_bits; /* zeros and ones: several groups a round; NULL: one group of all */
-    /* Relative bandwidth, in a unit that all peers share: peers with more reduce a larger share;
-     * 0: not reported; negative: this peer reduces nothing. */
+    /* Mbit/s: peers with more reduce a larger share; 0: as measured in our own rounds; negative:
+     * this peer reduces nothing. */
     double bandwidth;
     /* Against Byzantine peers. clip: the radius of CenteredClip; negative: one that is
      * estimated; 0: the mean. verify 1: BTARD. */

@@ -144,7 +144,7 @@ class Optimizer:
     average_state_every  epochs between two rounds that average the params (1)
     group_size     a group of so many begins at once (0: all that come in time)
     group_bits     zeros and ones: several groups a round (None: one group of all)
-    bandwidth      relative: peers with more reduce a larger share (0: not reported; negative:
+    bandwidth      Mbit/s: peers with more reduce a larger share (0: as measured; negative:
                    reduces nothing)
     clip           radius of CenteredClip against Byzantine peers (0: the mean; negative: estimated)
     verify         1: BTARD, which verifies rounds of the gradients (0)

@@ -14,10 +14,10 @@ static const size_t sizes[SIZES] = { 30, 100, 300, 1000, 3000, 10000 };
 
 static const struct plan {
     const char *name;
-    int stated, grid;
+    int measured, grid;
 } plans[] = {
     { "one group, equal shares", 0, 0 },
-    { "one group, shares by bandwidth", 1, 0 },
+    { "one group, shares by measured bandwidth", 1, 0 },
     { "groups of 16, two rounds", 1, 1 },
 };
 
@@ -35,10 +35,11 @@ static int simulate(struct world_result *r, const struct plan *plan, size_t peer
                                .seed = seed,
                                .steps = peers >= 1000 ? 1 : STEPS,
                                .accumulate_s = 120,
+                               .warm = plan->measured,
                                .life_s = LIFE,
                                .rounds = 1,
                                .expect = 1,
-                               .stated = plan->stated,
+                               .measured = plan->measured,
                                .values = 125894244 };
     struct pl_err err;
     if (plan->grid) {
@@ -80,7 +81,7 @@ int main(int argc, char **argv)
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     char path[512];
     printf("seed %llu\n"
-           "peers   s a step  averaging  failed  tries  group  spread left  MB moved  MB control  "
+           "peers  first step  averaging  failed  tries  group  spread left  MB moved  MB control  "
            "MB/s of a DHT node  looks lost  dead expected\n",
            (unsigned long long)seed);
     for (size_t k = 0; k < PL_COUNT(plans); k++) {
@@ -90,9 +91,9 @@ int main(int argc, char **argv)
             if (simulate(&r, &plans[k], sizes[i], seed)) return 1;
             step[k][i] = r.step_s;
             failed[k][i] = 100 * r.failed;
-            printf("%6zu %8.0f %9.0f %8.1f%% %6.2f %6.1f %11.2g %10.0f %10.2f %14.2f %17.1f%% "
+            printf("%6zu %11.0f %10.0f %8.1f%% %6.2f %6.1f %11.2g %10.0f %10.2f %14.2f %17.1f%% "
                    "%9.2f\n",
-                   sizes[i], r.step_s, r.averaging_s, 100 * r.failed, r.tries, r.group, r.spread,
+                   sizes[i], r.first_s, r.averaging_s, 100 * r.failed, r.tries, r.group, r.spread,
                    r.moved / 1e6, r.control / 1e6, r.replica / 1e6, 100 * r.looks_lost, r.dead);
             fflush(stdout);
             if (!k) records[i] = r;

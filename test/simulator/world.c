@@ -19,10 +19,25 @@
 
 /* --- a peer's step ---------------------------------------------------------------------------- */
 
+/* What it states about itself, which its last round may have changed. */
+static void write_gather(struct peer *p)
+{
+    static const uint8_t nil[] = { 0xc0 };
+    const struct gather said = { .bandwidth = p->w->o.measured ? bandwidth_stated(&p->bandwidth)
+                                                               : PL_BANDWIDTH_UNKNOWN,
+                                 .mode = p->link.client ? GROUP_CLIENT : GROUP_FULL,
+                                 .user = nil,
+                                 .user_n = sizeof nil };
+    struct bytes out = { .data = p->said, .capacity = sizeof p->said, .limit = sizeof p->said };
+    if (gather_write(&out, &said)) p->w->no_memory = 1; /* it fits */
+    p->m.o.gather_n = bytes_length(&out);
+}
+
 static void search(struct peer *p, double scheduled)
 {
     struct world *w = p->w;
     p->attempts++;
+    write_gather(p);
     matchmaking_begin(&p->m, w->now, scheduled, p->deadline);
     if (p->triggered) matchmaking_patience(&p->m, TRAINING_PATIENCE);
     world_settle(p);
@@ -39,9 +54,9 @@ static void finish(struct peer *p, const struct meeting *g, int failed)
     struct world *w = p->w;
     p->met = g ? g->number : MET_NOBODY;
     p->met_trigger = p->ready;
-    w->rounds++;
-    w->rounds_failed += (uint64_t)failed;
-    if (!failed) w->attempts += (uint64_t)p->attempts;
+    w->n.rounds++;
+    w->n.rounds_failed += (uint64_t)failed;
+    if (!failed) w->n.attempts += (uint64_t)p->attempts;
     p->attempts = 0;
     if (++p->round < w->o.rounds) {
         p->deadline = w->now + AVERAGING_TIMEOUT;
@@ -114,6 +129,7 @@ static void exchanged(struct world *w, uint32_t number)
         struct peer *p = &w->peer[g->member[i]];
         if (p->meeting != g) continue;
         p->meeting = NULL;
+        world_measure(w, g, i);
         if (!g->failed) {
             p->value = mean / (double)alive;
             next_bits(w, g, i, p);
@@ -136,9 +152,6 @@ static int draw(void *context, uint8_t *bytes, size_t n)
 /* A newcomer under an old number. */
 static void come(struct world *w, struct peer *p)
 {
-    static const uint8_t nil[] = { 0xc0 };
-    struct gather said = { .user = nil, .user_n = sizeof nil };
-    struct bytes out = { .data = p->said, .capacity = sizeof p->said, .limit = sizeof p->said };
     struct matchmaking_options o = { .key = p->key,
                                      .min_time = MATCHMAKING_TIME,
                                      .request_timeout = REQUEST_TIMEOUT,
@@ -147,10 +160,7 @@ static void come(struct world *w, struct peer *p)
                                      .gather = p->said,
                                      .random = { draw, w } };
     link_draw(&p->link, &w->rng);
-    said.mode = p->link.client ? GROUP_CLIENT : GROUP_FULL;
-    said.bandwidth = w->o.stated ? fmin(p->link.up, p->link.down) : PL_BANDWIDTH_UNKNOWN;
-    if (gather_write(&out, &said)) w->no_memory = 1; /* it fits */
-    o.gather_n = bytes_length(&out);
+    p->bandwidth = (struct bandwidth){ .has_come = w->now > 0 };
     link_name(&o.self, p->self, p->life);
     o.client_mode = p->link.client;
     for (int i = 0; i < w->o.bits; i++) p->bits[i] = pl_rng_below(&w->rng, 2) ? '1' : '0';
@@ -256,7 +266,7 @@ static void new_search(struct world *w)
 {
     size_t keys = (size_t)1 << w->o.bits;
     for (size_t i = 0; i < keys; i++) {
-        w->busiest = fmax(w->busiest, w->keys[i].given / fmax(1, w->now - w->searching_since));
+        w->n.busiest = fmax(w->n.busiest, w->keys[i].given / fmax(1, w->now - w->searching_since));
         w->keys[i].given = 0;
         world_expire(w, &w->keys[i]);
     }
@@ -372,23 +382,27 @@ int world_run(struct world_result *r, const struct world_options *o, struct pl_e
     int rc = open_world(&w, o, err);
     double left, peers = (double)o->peers * o->steps;
     memset(r, 0, sizeof *r);
+    if (!rc && o->warm) {
+        r->first_s = one_step(&w, &left);
+        w.n = (struct counts){ 0 };
+    }
     for (int i = 0; !rc && i < o->steps; i++) {
         r->averaging_s += one_step(&w, &left) / o->steps;
         r->spread += left / o->steps;
         if (w.no_memory) rc = pl_fail(err, PL_ENOMEM, "simulator: no memory");
     }
     r->step_s = o->accumulate_s + r->averaging_s;
-    r->failed = w.rounds ? (double)w.rounds_failed / (double)w.rounds : 0;
-    r->tries = w.rounds > w.rounds_failed
-                   ? (double)w.attempts / (double)(w.rounds - w.rounds_failed)
+    r->failed = w.n.rounds ? (double)w.n.rounds_failed / (double)w.n.rounds : 0;
+    r->tries = w.n.rounds > w.n.rounds_failed
+                   ? (double)w.n.attempts / (double)(w.n.rounds - w.n.rounds_failed)
                    : 0;
-    r->group = w.groups ? (double)w.grouped / (double)w.groups : 0;
-    r->moved = w.moved / peers;
-    r->control = w.control / peers;
-    r->replica = w.busiest;
-    r->looks_lost = w.looks ? (double)w.looks_lost / (double)w.looks : 0;
+    r->group = w.n.groups ? (double)w.n.grouped / (double)w.n.groups : 0;
+    r->moved = w.n.moved / peers;
+    r->control = w.n.control / peers;
+    r->replica = w.n.busiest;
+    r->looks_lost = w.n.looks ? (double)w.n.looks_lost / (double)w.n.looks : 0;
     r->events = w.queue.pushed;
-    r->dead = w.expecting ? w.expected_dead / (double)w.expecting : 0;
+    r->dead = w.n.expecting ? w.n.expected_dead / (double)w.n.expecting : 0;
     r->records_fit = w.records_fit;
     if (!rc && world_progress_load(&w, &r->progress, &r->unheard))
         rc = pl_fail(err, PL_ENOMEM, "simulator: no memory");

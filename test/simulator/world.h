@@ -4,11 +4,12 @@
  *
  *   matchmaking      one engine a peer, with its declarations, requests, leaders, followers
  *   group            what a group agrees on, who reduces how much, the next group bits
+ *   bandwidth        what a peer's rounds show of its uplink, and what it states
  *   liveness         which peers a leader that knows how many will come does not wait for
  *   progress         how often everybody polls the others' records; what these take
  *   ref/partition    which parts
  *
- * (The first two are in net/hivemind/averaging/, the next two in net/hivemind/training/.)
+ * (They are in net/hivemind/matchmaking/, averaging/ and training/.)
  *
  * What is modelled: the DHT's five replicas of a group key answer one after the other at their
  * uplinks' speed; a peer's messages queue at its uplink; an exchange lasts as long as its slowest
@@ -23,19 +24,21 @@ struct world_options {
     size_t peers;
     uint64_t seed;
     int steps;
+    int warm; /* 1: one more step before these, of a swarm in which nobody has measured anything */
     double accumulate_s; /* s for a global batch: larger swarms take larger ones */
     double life_s;       /* mean life of a peer; its successor comes at once */
     int bits;            /* of the group keys: 0, everybody under one */
     size_t target;       /* size at which a group begins; 0: none */
     int rounds;          /* of averaging in a step, each in another group: 1 without bits */
-    int expect;    /* 1: a leader expects all peers that report; it begins once all have joined */
-    int stated;    /* 1: peers state their bandwidth, and shares follow it */
+    int expect;   /* 1: a leader expects all peers that report; it begins once all have joined */
+    int measured; /* 1: peers state the bandwidth that their rounds have shown, and shares follow */
     size_t values; /* float32 to be averaged, in tensors of the run's sizes */
 };
 
 struct world_result {
     double step_s;      /* mean time of a step: accumulation, search, exchange, tries again */
     double averaging_s; /* of it, behind the last sample */
+    double first_s;     /* the same of the step before them, if there was one */
     double failed;      /* share of peers' rounds that ended without a mean */
     double tries;       /* groups that a finished round took, on average */
     double group;       /* mean size of the groups that were begun */

@@ -7,6 +7,7 @@
 #include "world.h"
 #include "links.h"
 #include "queue.h"
+#include "net/hivemind/averaging/bandwidth.h"
 #include "net/hivemind/matchmaking/matchmaking.h"
 
 #define MATCHMAKING_TIME 15.0 /* the run's */
@@ -36,7 +37,7 @@ struct meeting {
     size_t *member, count, seen; /* in the order that the engines agreed on */
     uint32_t *life;
     double *fraction, *bytes; /* (count) of the reducing; what each sends */
-    double ends, limit;
+    double began, ends, limit;
     int failed, over;
     uint64_t number; /* from 1 */
 };
@@ -45,6 +46,7 @@ struct peer {
     struct world *w;
     struct matchmaking m;
     struct link link;
+    struct bandwidth bandwidth; /* as it has measured it */
     struct stream *asked;
     struct meeting *meeting;
     size_t self;
@@ -105,12 +107,15 @@ struct world {
     struct blob *last; /* what was sent last: most are sent to many */
     size_t *elements, tensors;
     enum pl_compression *method;
-    uint64_t rounds, rounds_failed, attempts, grouped, groups, looks, looks_lost;
-    double moved, control, busiest, searching_since, mostly; /* mostly: when nearly all were done */
+    uint64_t meeting_number;
+    struct counts {
+        uint64_t rounds, rounds_failed, attempts, grouped, groups, looks, looks_lost, expecting;
+        double moved, control, busiest, expected_dead;
+    } n;
+    double searching_since, mostly; /* mostly: when nearly all were done */
     struct ghost *ghosts;
     size_t ghost_count, record_bytes, records_fit;
-    double progress_uplink[REPLICAS], expected_dead;
-    uint64_t expecting;
+    double progress_uplink[REPLICAS];
     int no_memory;
 };
 
@@ -139,6 +144,8 @@ void world_drop_blob(struct blob *b);
 struct meeting *world_meeting(struct world *w, const struct group *found);
 void world_free_meeting(struct meeting *g);
 void world_begin_exchange(struct world *w, struct meeting *g);
+/* What its exchange has shown the member in this place of its uplink. */
+void world_measure(struct world *w, const struct meeting *g, size_t place);
 /* One of its members left before the end. */
 void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent);
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TCP_LEAST 0.8 /* of an uplink: what a round's best window reaches */
+
 void world_free_meeting(struct meeting *g)
 {
     free(g->member);
@@ -54,8 +56,9 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
         world_free_meeting(g);
         return NULL;
     }
-    g->number = ++w->groups;
-    w->grouped += g->count;
+    g->number = ++w->meeting_number;
+    w->n.groups++;
+    w->n.grouped += g->count;
     w->meetings[w->meeting_count++] = g;
     return g;
 }
@@ -94,12 +97,26 @@ void world_begin_exchange(struct world *w, struct meeting *g)
 {
     double takes = allreduce_time(w, g), began = w->now;
     for (size_t i = 0; i < g->count; i++) began = fmax(began, w->peer[g->member[i]].ready);
+    g->began = began;
     g->failed = takes > ALLREDUCE_TIMEOUT;
     g->limit = began + ALLREDUCE_TIMEOUT;
     g->ends = fmin(began + takes, g->limit);
     world_at(w, g->ends, (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
     for (size_t i = 0; i < g->count; i++)
-        w->moved += g->bytes[i] * (g->failed ? ALLREDUCE_TIMEOUT / fmax(takes, 1) : 1);
+        w->n.moved += g->bytes[i] * (g->failed ? ALLREDUCE_TIMEOUT / fmax(takes, 1) : 1);
+}
+
+/* Its own bytes leave as fast as TCP finds the uplink to be; what comes after them waits for
+ * others, and shows nothing. */
+void world_measure(struct world *w, const struct meeting *g, size_t place)
+{
+    struct peer *p = &w->peer[g->member[place]];
+    struct bandwidth_meter m = { 0 };
+    const double up = p->link.up * (TCP_LEAST + (1 - TCP_LEAST) * pl_rng_uniform(&w->rng)),
+                 bytes = fmin(g->bytes[place], up * fmax(0, w->now - g->began));
+    bandwidth_sample(&m, 0, 0, 1);
+    bandwidth_sample(&m, bytes / up, bytes, 0);
+    bandwidth_end_round(&p->bandwidth, &m);
 }
 
 /* Who reduces spoils the round, once its silence has been noticed; for who only sends the others

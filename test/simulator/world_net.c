@@ -43,7 +43,7 @@ static double sent(struct world *w, struct peer *from, const struct peer *to, si
 {
     double bytes = (double)n + 100;
     from->uplink_free = fmax(from->uplink_free, w->now) + bytes / from->link.up;
-    w->control += 2 * bytes; /* one sends, one receives */
+    w->n.control += 2 * bytes; /* one sends, one receives */
     return from->uplink_free + from->link.delay + to->link.delay;
 }
 
@@ -86,7 +86,7 @@ void world_on_declare(void *context, double expiration, int active)
     struct peer *p = context;
     struct world *w = p->w;
     struct key *k = world_key(w, p);
-    w->control += REPLICAS * (CALL_BYTES + ENTRY_BYTES);
+    w->n.control += REPLICAS * (CALL_BYTES + ENTRY_BYTES);
     if (!active) {
         world_forget(w, p);
         return;
@@ -128,11 +128,11 @@ void world_on_look_up(void *context)
         answered += wait < DHT_CALL_LIMIT;
         latest = fmax(latest, fmin(wait, DHT_CALL_LIMIT));
         if (i == 0) k->given += bytes;
-        w->control += 2 * bytes;
+        w->n.control += 2 * bytes;
     }
-    w->control += 2.0 * NEAREST * (CALL_BYTES + NEIGHBOURS_BYTES);
-    w->looks++;
-    w->looks_lost += !answered;
+    w->n.control += 2.0 * NEAREST * (CALL_BYTES + NEIGHBOURS_BYTES);
+    w->n.looks++;
+    w->n.looks_lost += !answered;
     p->looking = answered > 0;
     world_at(w, w->now + latest + (double)link_hops(w->o.peers) * 2 * LINK_DELAY,
              (struct event){ .kind = E_LOOKED, .peer = p->self, .life = p->life });

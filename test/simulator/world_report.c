@@ -171,8 +171,8 @@ void world_expect(struct peer *p)
     if (!p->expects) {
         p->expects = expected(w, p);
         for (size_t i = 0; i < w->o.peers; i++) alive += w->peer[i].reports != 0;
-        w->expecting++;
-        w->expected_dead += fmax(0, (double)p->expects - (double)alive);
+        w->n.expecting++;
+        w->n.expected_dead += fmax(0, (double)p->expects - (double)alive);
     }
     matchmaking_expect(&p->m, w->now, p->expects);
 }

@@ -153,6 +153,7 @@ static void on_turn(void *context)
          * time. */
         ban_proven(a);
         averager_note_conduct(a);
+        bandwidth_end_round(a->bandwidth, &a->round.uplink);
         pl_fail(&a->call.left_out, PL_OK, "%s",
                 allreduce_left_out(a->round.x) ? allreduce_left_out(a->round.x) : "");
         pl_fail(&a->call.differs, PL_OK, "%s",
@@ -402,6 +403,7 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
     /* Averagers of one run share what they know: a peer that fails in rounds of the
      * gradients is not waited for in those of the parameters. */
     a->reliability = o->reliability;
+    a->bandwidth = o->measured ? o->measured : &a->own_bandwidth;
     if (!rc && !a->reliability) {
         a->reliability = a->own_reliability = calloc(1, sizeof *a->own_reliability);
         if (!a->reliability) rc = pl_fail(err, PL_ENOMEM, "averaging: no memory");

@@ -10,6 +10,7 @@
 #include "net/hivemind/dht/dht_node.h"
 #include "net/hivemind/allreduce/allreduce.h"
 #include "net/hivemind/matchmaking/matchmaking.h"
+#include "bandwidth.h"
 #include "reliability.h"
 #include "net/hivemind/sharing/state_download.h"
 #include "net/hivemind/sharing/state_share.h"
@@ -38,10 +39,11 @@ struct averager_options {
     /* 1: honest groupmates may begin at different times, so that one that is silent while others
      * send is not given up before these timeouts */
     int timeouts_only;
-    double bandwidth;  /* PL_BANDWIDTH_UNKNOWN */
-    double weight_max; /* of a groupmate; 0: any */
-    double clip;       /* see allreduce.h; 0: the mean */
-    int verify;        /* BTARD in groups where everybody can; elsewhere CenteredClip */
+    double bandwidth; /* Mbit/s, 0 reduces nothing; PL_BANDWIDTH_UNKNOWN: what is measured */
+    struct bandwidth *measured; /* as `reliability` below */
+    double weight_max;          /* of a groupmate; 0: any */
+    double clip;                /* see allreduce.h; 0: the mean */
+    int verify;                 /* BTARD in groups where everybody can; elsewhere CenteredClip */
     struct allreduce_validation validation;
     int client_mode, auxiliary;
     struct reliability

@@ -83,6 +83,7 @@ struct averager {
     struct loop *loop;
     struct bans bans;
     struct reliability *reliability, *own_reliability; /* the latter if it is not shared */
+    struct bandwidth *bandwidth, own_bandwidth;        /* the same */
     struct averager_names names;
     struct averager_tensors tensors;
     struct averager_call call;

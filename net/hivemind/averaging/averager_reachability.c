@@ -1,7 +1,8 @@
 /* averager_reachability.c - whether others can call this peer, and what its gather message
  * therefore states.
  *
- *   reachable             calls, matchmaking and parts: the bandwidth of the options
+ *   reachable             calls, matchmaking and parts: the bandwidth of the options, or what was
+ *                         measured
  *   behind NAT, relayed   calls and matchmaking, but no parts: bandwidth 0, so it reduces nothing
  *   neither               it can only ask
  *
@@ -13,7 +14,8 @@
  * need none. */
 double averager_stated_bandwidth(const struct averager *a)
 {
-    return a->search.behind_nat ? 0 : a->o.bandwidth;
+    if (a->search.behind_nat) return 0;
+    return a->o.bandwidth == PL_BANDWIDTH_UNKNOWN ? bandwidth_stated(a->bandwidth) : a->o.bandwidth;
 }
 
 /* Behind NAT a peer may still be reachable through a relay, which is enough for calls and
@@ -32,12 +34,12 @@ int averager_check_reachability(struct averager *a)
 {
     struct bytes fresh = { 0 };
     struct gather gather;
-    /* Only the bandwidth in the message changes: a peer that others can't call reduces
-     * nothing. */
-    if (averager_is_behind_nat(a) == a->search.behind_nat ||
-        gather_read(&gather, bytes_at(&a->search.gather), bytes_length(&a->search.gather), NULL))
+    a->search.behind_nat = averager_is_behind_nat(a);
+    /* Only the bandwidth in the message changes: a peer that others can't call reduces nothing, and
+     * a round that fell apart may have measured the uplink. */
+    if (gather_read(&gather, bytes_at(&a->search.gather), bytes_length(&a->search.gather), NULL) ||
+        gather.bandwidth == averager_stated_bandwidth(a))
         return 0;
-    a->search.behind_nat = !a->search.behind_nat;
     gather.bandwidth = averager_stated_bandwidth(a);
     if (gather_write(&fresh, &gather)) {
         bytes_clear(&fresh);

@@ -109,6 +109,7 @@ static void on_send(void *context, size_t peer, enum allreduce_way way, const ui
     struct rpc_stream *s = stream_of(a, peer, way);
     /* How long it is, so that moved() can tell how much of it has left. */
     if (way == ALLREDUCE_OUT) a->round.out[peer].sent_n = n;
+    if (s) a->round.given += (double)n;
     if (s) rpc_send(s, data, n);
 }
 
@@ -118,6 +119,7 @@ static void on_give(void *context, size_t peer, enum allreduce_way way, struct b
     struct rpc_stream *s = stream_of(a, peer, way);
     if (way == ALLREDUCE_OUT) a->round.out[peer].sent_n = bytes_length(data);
     /* The message becomes the stream's own buffer: half a megabyte is not copied. */
+    if (s) a->round.given += (double)bytes_length(data);
     if (s) rpc_give(s, data);
 }
 
@@ -375,7 +377,9 @@ void averager_round_begin(struct averager *a)
     int rc = prepare(a);
     a->call.result.verified = o.verify;
     a->call.phase = AVERAGER_REDUCING;
-    a->round.began = now_of(a);
+    a->round.began = a->round.sampled = now_of(a);
+    a->round.given = 0;
+    a->round.uplink = (struct bandwidth_meter){ 0 };
     /* Followers of another leader may be new to us. */
     for (size_t i = 0; i < a->round.group.count; i++)
         if (i != a->round.group.self) averager_see(a, &a->round.group.members[i].peer);

@@ -5,6 +5,7 @@
 #define PL_AVERAGER_ROUND_INTERNAL_H
 
 #include "net/hivemind/allreduce/allreduce.h"
+#include "bandwidth.h"
 #include "net/hivemind/sharing/callers.h"
 #include "net/libp2p/rpc/rpc.h"
 
@@ -49,6 +50,9 @@ struct averager_round {
     struct allreduce_memory memory; /* its, from one round to the next */
     struct timer timer;
     double began;                        /* s */
+    double given;                        /* bytes to the streams, in both ways */
+    struct bandwidth_meter uplink;       /* how fast they leave */
+    double sampled;                      /* s, when that was measured last */
     double *share;                       /* (group) values that each reduces */
     struct out_stream *out;              /* (group) */
     struct part_stream **in;             /* (group) */

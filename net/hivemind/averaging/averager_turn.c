@@ -2,8 +2,8 @@
  * callback.
  *
  *   averager_turn    schedules on_turn (averager.c), which handles the event in the next iteration
- *   averager_drive   an event of the round has been handled: the timer is set for the engine's next
- *                    deadline
+ *   averager_drive   an event of the round has been handled: the uplink is measured, and the timer
+ *                    is set for the engine's next deadline
  *
  * Every part of an averager calls these two, so they lie below all of them. */
 #include "averager_internal.h"
@@ -43,9 +43,24 @@ static void on_time(void *context)
     averager_drive(a);
 }
 
+/* What has left of the bytes that the round has given to its streams. */
+static void measure_uplink(struct averager *a)
+{
+    const double now = loop_now(a->loop);
+    double queued = 0;
+    if (!a->round.x || now < a->round.sampled + BANDWIDTH_SAMPLE_EVERY) return;
+    for (size_t p = 0; p < a->round.group.count; p++) {
+        if (a->round.out[p].stream) queued += (double)rpc_queued(a->round.out[p].stream);
+        if (a->round.in[p]) queued += (double)rpc_queued(a->round.in[p]->caller.stream);
+    }
+    bandwidth_sample(&a->round.uplink, now, a->round.given - queued, queued > 0);
+    a->round.sampled = now;
+}
+
 void averager_drive(struct averager *a)
 {
     double wake, in_s;
+    measure_uplink(a);
     if (a->call.phase != AVERAGER_REDUCING && !a->round.done_here) {
         timer_stop(&a->round.timer);
         return;

@@ -213,13 +213,13 @@ int group_check_peers(const struct group *g)
 /* The leader changes what a follower has stated: shares follow from the gather messages
  * alone, so the message itself is written again, and all members of the group read the same
  * number. */
-int group_clear_bandwidth(struct group_member *m)
+int group_set_bandwidth(struct group_member *m, double bandwidth)
 {
     struct bytes message = { 0 };
     struct gather gather = m->gather;
     uint8_t *copy = NULL;
     size_t n;
-    gather.bandwidth = 0;
+    gather.bandwidth = bandwidth;
     if (!gather_write(&message, &gather) && (copy = malloc((n = bytes_length(&message)) + 1))) {
         memcpy(copy, bytes_at(&message), n);
         free(m->gathered);
@@ -229,6 +229,31 @@ int group_clear_bandwidth(struct group_member *m)
     }
     bytes_clear(&message);
     return copy ? PL_OK : PL_ENOMEM;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A median, as more than half of the group would have to lie to move it. Peers that state nothing,
+ * or that reduce nothing, say nothing about what is usual here. */
+int group_limit_bandwidths(struct group *g)
+{
+    double *stated = malloc((g->count + 1) * sizeof *stated), most;
+    size_t n = 0;
+    int rc = PL_OK;
+    if (!stated) return PL_ENOMEM;
+    for (size_t i = 0; i < g->count; i++)
+        if (g->members[i].gather.mode != GROUP_CLIENT && g->members[i].gather.bandwidth > 0)
+            stated[n++] = g->members[i].gather.bandwidth;
+    qsort(stated, n, sizeof *stated, by_number);
+    most = n ? GROUP_CLAIM_MAX * stated[(n - 1) / 2] : INFINITY;
+    free(stated);
+    for (size_t i = 0; !rc && i < g->count; i++)
+        if (g->members[i].gather.bandwidth > most) rc = group_set_bandwidth(&g->members[i], most);
+    return rc;
 }
 
 void group_clear(struct group *g)

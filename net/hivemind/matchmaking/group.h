@@ -14,7 +14,11 @@
 #define GROUP_KEY_MAX 256    /* characters of a group key with its zero */
 #define GROUP_NAME_MAX 256   /* of an RPC's name, as rpc.h takes them */
 #define GATHER_MAX 4096      /* bytes of a gather message; trainers need 12 */
-#define GROUP_BITS_MAX 64    /* of a group key; nobody has used more than 8 */
+/* A bandwidth counts for this many medians of its group at most. At 4, a group of 16 gives one peer
+ * 38 % of the reduction, whatever it states; half of the group has to lie for more. With links of
+ * 25 Mbit/s to 1 Gbit/s slow uplinks set the time, so that the limit costs nothing. */
+#define GROUP_CLAIM_MAX 4.0
+#define GROUP_BITS_MAX 64 /* of a group key; nobody has used more than 8 */
 #define SCHEMA_HASH_BYTES 20
 
 /* "PREFIX.0bBITS". PL_EUSE with a sentence: a prefix that is empty or holds a dot, bits that are
@@ -76,8 +80,11 @@ int group_append(struct group *g, const struct peer_id *peer, const uint8_t *gat
                  struct pl_err *err);
 /* PL_EPROTO: a peer is in it twice. */
 int group_check_peers(const struct group *g);
-/* Makes its gather message state no bandwidth. On PL_ENOMEM the member is unchanged. */
-int group_clear_bandwidth(struct group_member *m);
+/* Makes its gather message state this bandwidth. On PL_ENOMEM the member is unchanged. */
+int group_set_bandwidth(struct group_member *m, double bandwidth);
+/* Of a group that we lead: nobody states more than GROUP_CLAIM_MAX times the median of those that
+ * state a bandwidth. PL_OK or PL_ENOMEM. */
+int group_limit_bandwidths(struct group *g);
 void group_clear(struct group *g);
 /* The member's number, or -1. */
 int group_find(const struct group *g, const struct peer_id *peer);

@@ -119,7 +119,7 @@ static int demote_unproven(struct matchmaking *m)
     for (size_t i = 0; i < g->count; i++) {
         struct group_member *f = &g->members[i];
         int rc = reduces(&f->gather) && !m->callbacks->proven(m->context, &f->peer)
-                     ? group_clear_bandwidth(f)
+                     ? group_set_bandwidth(f, 0)
                      : PL_OK;
         if (rc) return rc;
     }
@@ -134,6 +134,7 @@ static int gather_group(struct matchmaking *m)
     struct peer_id self = m->o.self;
     int rc = demote_unproven(m);
     if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
+    if (!rc) rc = group_limit_bandwidths(g);
     return rc ? rc : random_source_bytes(&m->o.random, g->id, sizeof g->id);
 }
 

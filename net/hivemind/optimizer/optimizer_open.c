@@ -37,8 +37,7 @@ static void set_defaults(struct pl_collaborative_options *o)
     if (!o->min_peers_timeout) o->min_peers_timeout = 300; /* two people start two machines */
     /* Without an end: claims and states beyond it are refused anyway. */
     if (!o->epochs) o->epochs = STATE_STEPS_MAX + 1;
-    /* A negative value asks to reduce nothing, none lets the group assume its mean. [spec
-     * hivemind-protocol 5.1] */
+    /* A negative value asks to reduce nothing; none is measured. */
     o->bandwidth = o->bandwidth > 0 ? o->bandwidth : o->bandwidth < 0 ? 0 : PL_BANDWIDTH_UNKNOWN;
 }
 

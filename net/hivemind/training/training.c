@@ -358,6 +358,7 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         .reports = reports,
         .absent_context = c,
         .reliability = &c->reliability,
+        .measured = &c->bandwidth,
         /* A weight is a claim: no peer gets more than four target batches of the mean. */
         .weight_max = which == GRADIENT ? training_weight_max(c) : STATE_WEIGHT
     };

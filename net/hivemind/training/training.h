@@ -55,9 +55,9 @@ struct training_options {
     int64_t average_state_every; /* epochs */
     size_t group_size;           /* a group of this size begins at once; 0: no limit */
     const char *group_bits; /* see averager.h; borrowed until it is open. NULL: one group of all */
-    double bandwidth;
-    double clip; /* see allreduce.h; 0: the mean */
-    int verify;  /* see averager.h: verifies gradient rounds; parameter rounds use CenteredClip */
+    double bandwidth;       /* see averager.h */
+    double clip;            /* see allreduce.h; 0: the mean */
+    int verify; /* see averager.h: verifies gradient rounds; parameter rounds use CenteredClip */
     struct allreduce_validation
         validation; /* but samples_max; called while training_average waits */
     int client_mode;

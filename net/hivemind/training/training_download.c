@@ -156,6 +156,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     *w->state = *state;
     memset(state, 0, sizeof *state);
     if (status) *w->err = *err;
+    else w->c->bandwidth.has_come = 1;
     count_try(w->c, status, w->state);
     request_complete(w, status);
 }

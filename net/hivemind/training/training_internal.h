@@ -140,6 +140,7 @@ struct training {
     struct auxiliary_round help;
     struct state_round state;
     struct reliability reliability; /* of both kinds of rounds */
+    struct bandwidth bandwidth;     /* measured in both */
     int is_closing;
 };
 

@@ -113,6 +113,34 @@ static void shares(void **state)
     }
 }
 
+/* One that states more than four times the median counts for that; who states nothing, or 0, or is
+ * a client, is not asked what is usual. */
+static void claims_are_limited(void **state)
+{
+    static const struct {
+        double stated[5], want[5];
+        int mode[5];
+    } cases[] = {
+        { { 100, 100, 1e300, 100, 100 }, { 100, 100, 400, 100, 100 }, { 0 } },
+        { { 30, 50, 200, 199, 1000 }, { 30, 50, 200, 199, 796 }, { 0 } },
+        { { -1, 0, 10, 500, 1e9 }, { -1, 0, 10, 40, 40 }, { 0, 0, 0, 0, 1 } },
+        { { 10, 500, -1, -1, -1 }, { 10, 40, -1, -1, -1 }, { 0 } },
+        { { -1, -1, -1, 0, 0 }, { -1, -1, -1, 0, 0 }, { 0 } },
+    };
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        struct group g = { 0 };
+        for (int k = 0; k < 5; k++) {
+            struct bytes data = gathered(cases[i].stated[k], cases[i].mode[k], 1);
+            struct peer_id id = id_of(k);
+            assert_int_equal(group_add(&g, &id, bytes_at(&data), bytes_length(&data), NULL), PL_OK);
+            bytes_clear(&data);
+        }
+        assert_int_equal(group_limit_bandwidths(&g), PL_OK);
+        for (int k = 0; k < 5; k++) assert_true(g.members[k].gather.bandwidth == cases[i].want[k]);
+        group_clear(&g);
+    }
+}
+
 /* What another bandwidth leaves of a gather message: everything else. */
 static void another_bandwidth(void **state)
 {
@@ -121,7 +149,7 @@ static void another_bandwidth(void **state)
     struct group g = { 0 };
     struct gather read;
     assert_int_equal(group_add(&g, &id, bytes_at(&data), bytes_length(&data), NULL), PL_OK);
-    assert_int_equal(group_clear_bandwidth(&g.members[0]), PL_OK);
+    assert_int_equal(group_set_bandwidth(&g.members[0], 0), PL_OK);
     assert_int_equal(gather_read(&read, g.members[0].gathered, g.members[0].gathered_n, NULL),
                      PL_OK);
     assert_true(read.bandwidth == 0 && read.mode == GROUP_AUXILIARY && read.user_n == 3);
@@ -210,6 +238,7 @@ int main(void)
         cmocka_unit_test(gather_messages),
         cmocka_unit_test(members),
         cmocka_unit_test(shares),
+        cmocka_unit_test(claims_are_limited),
         cmocka_unit_test(another_bandwidth),
         cmocka_unit_test(bits_are_pythons),
         cmocka_unit_test(digits),

@@ -194,6 +194,40 @@ static void unproven_reduce_nothing(void **state)
     }
 }
 
+/* A proven follower that states more than any link carries: the leader lowers that for the whole
+ * group, so the others still reduce. */
+static void large_claims_take_little(void **state)
+{
+    static const double bandwidth[2] = { 100, 1e300 };
+    struct bytes gather[2] = { { 0 } };
+    size_t share[8];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(gather_write(&gather[i], &(struct gather){ .bandwidth = bandwidth[i] }),
+                         PL_OK);
+    make(&w, 8, 0, 8);
+    for (size_t i = 0; i < 8; i++) {
+        w.peer[i].m.o.gather = bytes_at(&gather[i == 5]);
+        w.peer[i].m.o.gather_n = bytes_length(&gather[i == 5]);
+        matchmaking_begin(&w.peer[i].m, w.now, 0, 1060);
+        run_until(&w, w.now + 0.5);
+    }
+    run_until(&w, 1010);
+    same_group(&w, 0, 8, 8);
+    for (size_t i = 0; i < 8; i++) {
+        const struct group *g = &w.peer[i].m.group;
+        assert_int_equal(group_shares(share, g, 8000, NULL), PL_OK);
+        for (size_t k = 0; k < 8; k++) {
+            struct peer_id id = id_of(k);
+            int claimant = k == 5;
+            assert_in_range(share[group_find(g, &id)], claimant ? 5000 : 300,
+                            claimant ? 5600 : 450);
+        }
+    }
+    clear(&w);
+    bytes_clear(&gather[0]);
+    bytes_clear(&gather[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +239,7 @@ int main(void)
         cmocka_unit_test(paused_by_some),
         cmocka_unit_test(abandoned),
         cmocka_unit_test(unproven_reduce_nothing),
+        cmocka_unit_test(large_claims_take_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,8 @@ static struct world_options calm(size_t peers)
                                    .life_s = 1e9,
                                    .rounds = 1,
                                    .expect = 1,
-                                   .stated = 1,
+                                   .measured = 1,
+                                   .warm = 1,
                                    .values = 10000000 };
 }
 
@@ -99,7 +100,7 @@ static void bandwidth_spares_the_slow(void **state)
 {
     struct world_options o = calm(60);
     struct world_result by_bandwidth = run(&o), equal;
-    o.stated = 0;
+    o.measured = 0;
     equal = run(&o);
     assert_true(equal.averaging_s > 1.3 * by_bandwidth.averaging_s);
 }
@@ -130,6 +131,7 @@ static void the_dead_are_expected_once(void **state)
     struct world_options o = calm(40);
     struct world_result r;
     o.steps = 60;
+    o.measured = o.warm = 0;
     o.accumulate_s = 20;
     o.life_s = 600;
     r = run(&o);

@@ -1,0 +1,39 @@
+/* bandwidth.c - the uplink's rate, from windows in which it was never idle. */
+#include "bandwidth.h"
+
+#include <math.h>
+
+#define MBIT 125000.0 /* bytes */
+
+double bandwidth_stated(const struct bandwidth *b)
+{
+    const double mbit = b->rate / MBIT;
+    double digit;
+    if (!(mbit > 0)) return b->has_come ? BANDWIDTH_ASSUMED : PL_BANDWIDTH_UNKNOWN;
+    /* Two digits: more would say something about noise alone. */
+    digit = pow(10, floor(log10(mbit)) - 1);
+    return rint(mbit / digit) * digit;
+}
+
+void bandwidth_sample(struct bandwidth_meter *m, double now, double sent, int is_waiting)
+{
+    const double seconds = now - m->began, bytes = sent - m->sent;
+    if (m->is_open && seconds >= BANDWIDTH_WINDOW && bytes >= BANDWIDTH_WINDOW_BYTES) {
+        m->best = fmax(m->best, bytes / seconds);
+        m->is_open = 0; /* the next window begins here */
+    }
+    /* A window begins with bytes that wait: what left before may still be in the kernel's
+     * buffers. */
+    if (is_waiting && !m->is_open) {
+        m->began = now;
+        m->sent = sent;
+    }
+    m->is_open = is_waiting;
+}
+
+void bandwidth_end_round(struct bandwidth *b, const struct bandwidth_meter *m)
+{
+    if (!(m->best > 0)) return;
+    if (m->best > b->rate) b->rate = m->best;
+    else b->rate += BANDWIDTH_FALL * (m->best - b->rate);
+}
