@@ -132,10 +132,13 @@ static int gather_group(struct matchmaking *m)
 {
     struct group *g = &m->followers;
     struct peer_id self = m->o.self;
-    int rc = demote_unproven(m);
+    int rc = random_source_bytes(&m->o.random, g->id, sizeof g->id);
+    if (!rc) rc = demote_unproven(m);
     if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
-    if (!rc) rc = group_limit_bandwidths(g);
-    return rc ? rc : random_source_bytes(&m->o.random, g->id, sizeof g->id);
+    /* Without memory the group is disbanded, and each that is in it hears of it on its stream: we
+     * have none. */
+    if (!rc && (rc = group_limit_bandwidths(g))) free(g->members[--g->count].gathered);
+    return rc;
 }
 
 static int begin_message(struct bytes *out, const struct group *g)
