@@ -289,7 +289,7 @@ static int large_ffn(float *y, float *saved_z, const float *x, const struct pl_f
                      int C)
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
-    float *z = pl_alloc((size_t)rows * (saved_z ? 1 : 3) * (size_t)C, sizeof *z), *h = z;
+    float *z = fast_scratch_alloc((size_t)rows * (saved_z ? 1 : 3) * (size_t)C), *h = z;
     if (!z) return PL_ENOMEM;
     for (int m = 0; m < M; m += rows) {
         int n = M - m < rows ? M - m : rows;
@@ -299,7 +299,7 @@ static int large_ffn(float *y, float *saved_z, const float *x, const struct pl_f
         fast_geglu(h, z, n, C);
         fast_linear(y + at, h, w->W2, w->b2, n, C, D);
     }
-    pl_free(h);
+    fast_scratch_free(h);
     return PL_OK;
 }
 
@@ -320,7 +320,7 @@ static int large_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, cons
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
     size_t c = (size_t)C;
-    float *h = pl_alloc((size_t)rows * (saved_z ? 2 : 4) * c, sizeof *h), *dh;
+    float *h = fast_scratch_alloc((size_t)rows * (saved_z ? 2 : 4) * c), *dh;
     if (!h) return PL_ENOMEM;
     dh = h + (size_t)rows * c;
     for (int m = 0; m < M; m += rows) {
@@ -335,7 +335,7 @@ static int large_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, cons
         fast_linear_dw(dw->W1, dw->b1, z, x + at, n, D, 2 * C);
         fast_linear_dx(dx + at, z, w->W1, n, D, 2 * C, 0);
     }
-    pl_free(h);
+    fast_scratch_free(h);
     return PL_OK;
 }
 

@@ -221,7 +221,12 @@ TARGET static void micro_kernel(float *c, size_t ldc, const float *from, size_t 
     floats sum[MR][2];
     float edge[MR][NR];
     int whole = rows == MR && cols == NR;
-    _Pragma("GCC unroll 12") for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = (floats){ 0 };
+    _Pragma("GCC unroll 12") for (int i = 0; i < MR; i++)
+    {
+        sum[i][0] = sum[i][1] = (floats){ 0 };
+        __builtin_prefetch(c + (size_t)i * ldc, 1); /* needed after the loop */
+        __builtin_prefetch(c + (size_t)i * ldc + LANES, 1);
+    }
     for (int p = 0; p < steps; p++, a += MR, b += NR) {
         pairs b0 = *(const pairs *)b, b1 = *(const pairs *)(b + LANES);
         _Pragma("GCC unroll 12") for (int i = 0; i < MR; i++)
