@@ -5,6 +5,7 @@
  *
  * Weight gradients are summed in slots. The number of slots depends on the sizes alone, and slots
  * are added in order. */
+#include "gemm_bf16.h"
 #include "vector_math.h"
 
 #include <stdlib.h>
@@ -339,8 +340,138 @@ static int large_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, cons
     return PL_OK;
 }
 
+/* --- the layer in bfloat16: the gate at the end of a product's tiles -------------------------- */
+
+/* What only the layer's own products read lies in bfloat16: gated values, the gradients of both. */
+
+static int can_gate(int D, int C)
+{
+    return fast_bf16() && fast_has_bf16() && fast_bf16_has_gate() && C % 16 == 0 &&
+           D <= FAST_BF16_TERMS;
+}
+
+static int multiply(struct fast_bf16_gemm g) { return fast_bf16_multiply(&g); }
+
+static int gated_ffn(float *y, float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                     int C)
+{
+    int most = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M, rc = PL_OK;
+    float *scratch = fast_scratch_alloc((size_t)most * (size_t)C / 2);
+    if (!scratch) return PL_ENOMEM;
+    for (int m = 0; m < M && rc == PL_OK; m += most) {
+        int n = M - m < most ? M - m : most;
+        size_t at = (size_t)m * (size_t)D;
+        struct fast_bf16_gate gate = { .C = C,
+                                       .z = saved_z ? saved_z + (size_t)m * 2 * (size_t)C : NULL,
+                                       .h = (uint16_t *)(void *)scratch };
+        rc = multiply((struct fast_bf16_gemm){ .tb = 1,
+                                               .m = n,
+                                               .n = 2 * C,
+                                               .k = D,
+                                               .a = { x + at, NULL, D },
+                                               .b = { w->W1, NULL, D },
+                                               .bias = w->b1,
+                                               .gate = &gate });
+        if (rc == PL_OK)
+            rc = multiply((struct fast_bf16_gemm){ .tb = 1,
+                                                   .m = n,
+                                                   .n = D,
+                                                   .k = C,
+                                                   .a = { NULL, gate.h, C },
+                                                   .b = { w->W2, NULL, C },
+                                                   .bias = w->b2,
+                                                   .c = y + at });
+    }
+    fast_scratch_free(scratch);
+    return rc;
+}
+
+/* n rows: h and dz, from a saved z or from x. */
+static int gated_gradients(struct fast_bf16_gate *gate, uint16_t *dh, const float *dy,
+                           const float *x, const struct pl_ffn *w, int n, int D)
+{
+    int C = gate->C, rc;
+    struct fast_bf16_gemm of_dh = {
+        .m = n, .n = C, .k = D, .a = { dy, NULL, D }, .b = { w->W2, NULL, C }
+    };
+    if (gate->z) {
+        of_dh.gate = gate;
+        return multiply(of_dh);
+    }
+    of_dh.rounded = dh;
+    if ((rc = multiply(of_dh))) return rc;
+    gate->dh = dh;
+    return multiply((struct fast_bf16_gemm){ .tb = 1,
+                                             .m = n,
+                                             .n = 2 * C,
+                                             .k = D,
+                                             .a = { x, NULL, D },
+                                             .b = { w->W1, NULL, D },
+                                             .bias = w->b1,
+                                             .gate = gate });
+}
+
+static int gated_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                              float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                              int C)
+{
+    int most = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M, rc = PL_OK;
+    size_t c = (size_t)C;
+    float *scratch = fast_scratch_alloc((size_t)most * c * 2);
+    uint16_t *h = (uint16_t *)(void *)scratch, *dz = h + (size_t)most * c,
+             *dh = dz + (size_t)most * 2 * c;
+    if (!scratch) return PL_ENOMEM;
+    for (int m = 0; m < M && rc == PL_OK; m += most) {
+        int n = M - m < most ? M - m : most;
+        size_t at = (size_t)m * (size_t)D;
+        struct fast_bf16_gate gate = { .C = C,
+                                       .z = saved_z ? saved_z + (size_t)m * 2 * c : NULL,
+                                       .h = h,
+                                       .dz = dz,
+                                       .sums = dw->b1 };
+        struct fast_bf16_gemm of_y = { .tb = 1,
+                                       .m = n,
+                                       .n = D,
+                                       .k = C,
+                                       .a = { NULL, h, C },
+                                       .b = { w->W2, NULL, C },
+                                       .bias = w->b2,
+                                       .c = y ? y + at : NULL };
+        struct fast_bf16_gemm of_W2 = { .ta = 1,
+                                        .m = D,
+                                        .n = C,
+                                        .k = n,
+                                        .a = { dy + at, NULL, D },
+                                        .b = { NULL, h, C },
+                                        .add = 1,
+                                        .c = dw->W2 };
+        struct fast_bf16_gemm of_W1 = { .ta = 1,
+                                        .m = 2 * C,
+                                        .n = D,
+                                        .k = n,
+                                        .a = { NULL, dz, 2 * C },
+                                        .b = { x + at, NULL, D },
+                                        .add = 1,
+                                        .c = dw->W1 };
+        struct fast_bf16_gemm of_x = { .m = n,
+                                       .n = D,
+                                       .k = 2 * C,
+                                       .a = { NULL, dz, 2 * C },
+                                       .b = { w->W1, NULL, D },
+                                       .c = dx + at };
+        if ((rc = gated_gradients(&gate, dh, dy + at, x + at, w, n, D)) ||
+            (y && (rc = multiply(of_y))) || (rc = multiply(of_W2)) || (rc = multiply(of_W1)))
+            break;
+        fast_column_sums(dw->b2, dy + at, n, D);
+        rc = multiply(of_x); /* last, because dx may be dy */
+    }
+    fast_scratch_free(scratch);
+    return rc;
+}
+
 int fast_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
+    if (can_gate(D, C)) return gated_ffn(y, z, x, w, M, D, C);
     if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
         return small_ffn(y, z, x, w, M, D, C);
     return large_ffn(y, z, x, w, M, D, C);
@@ -349,6 +480,7 @@ int fast_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, 
 int fast_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *z,
                       const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
+    if (can_gate(D, C)) return gated_ffn_backward(y, dx, dw, dy, z, x, w, M, D, C);
     if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
         return small_ffn_backward(y, dx, dw, dy, z, x, w, M, D, C);
     return large_ffn_backward(y, dx, dw, dy, z, x, w, M, D, C);

@@ -141,12 +141,120 @@ static void what_is_not_finite_shows(void **state)
     assert_true(isnan(c[1]) && isnan(c[3]) && isnan(c[5]));
 }
 
+#if !BY_BFMMLA
+enum { ROWS = 29, TERMS = 37, CHANNELS = 80 };
+static float x[ROWS * TERMS], W[2 * CHANNELS * TERMS], bias[2 * CHANNELS], z[ROWS * 2 * CHANNELS],
+    sums[2 * CHANNELS];
+static uint16_t h[ROWS * CHANNELS], dh[ROWS * CHANNELS], dz[ROWS * 2 * CHANNELS];
+
+static void within(uint16_t half, double want)
+{
+    assert_true(fabs(float_of_half(half) - want) <= 0x1p-8 * fabs(want) + 1e-6);
+}
+
+/* What a gate writes, from z as the sums say it: h, z, the gradients and their sums. */
+static void the_gate_ends_a_tile(void **state)
+{
+    struct fast_bf16_gate gate = { .C = CHANNELS, .z = z, .h = h };
+    struct fast_bf16_gemm g = { .tb = 1,
+                                .m = ROWS,
+                                .n = 2 * CHANNELS,
+                                .k = TERMS,
+                                .a = { x, NULL, TERMS },
+                                .b = { W, NULL, TERMS },
+                                .bias = bias,
+                                .gate = &gate };
+    double want[2 * CHANNELS] = { 0 };
+    struct pl_rng rng;
+    need_instructions();
+    pl_rng_init(&rng, 2, 0);
+    for (int i = 0; i < ROWS * TERMS; i++) x[i] = (float)pl_rng_normal(&rng);
+    for (int i = 0; i < 2 * CHANNELS * TERMS; i++) W[i] = (float)pl_rng_normal(&rng) / 6;
+    for (int i = 0; i < 2 * CHANNELS; i++) bias[i] = (float)pl_rng_normal(&rng);
+    for (int i = 0; i < ROWS * CHANNELS; i++) {
+        float d = (float)pl_rng_normal(&rng);
+        uint32_t u;
+        memcpy(&u, &d, 4);
+        dh[i] = (uint16_t)(u >> 16);
+    }
+    assert_int_equal(fast_bf16_multiply(&g), PL_OK);
+    for (int with_dh = 0; with_dh < 2; with_dh++) {
+        if (with_dh) { /* once more, with the gradients */
+            gate = (struct fast_bf16_gate){
+                .C = CHANNELS, .dh = dh, .h = h, .dz = dz, .sums = sums
+            };
+            memset(h, 0, sizeof h);
+            assert_int_equal(fast_bf16_multiply(&g), PL_OK);
+        }
+        for (int i = 0; i < ROWS * CHANNELS; i++) {
+            int c = i % CHANNELS, at = i / CHANNELS * 2 * CHANNELS + c;
+            double u = z[at], v = z[at + CHANNELS], cdf = (1 + erf(v / sqrt(2))) / 2,
+                   d = float_of_half(dh[i]);
+            double slope = cdf + v * exp(-v * v / 2) / sqrt(2 * 3.14159265358979323846);
+            double sum = bias[c];
+            for (int k = 0; k < TERMS; k++)
+                sum += rounded(x[i / CHANNELS * TERMS + k]) * rounded(W[c * TERMS + k]);
+            assert_true(fabs(u - sum) <= 1e-5);
+            within(h[i], u * v * cdf);
+            if (!with_dh) continue;
+            within(dz[at], d * v * cdf);
+            within(dz[at + CHANNELS], d * u * slope);
+            want[c] += d * v * cdf;
+            want[c + CHANNELS] += d * u * slope;
+        }
+    }
+    for (int c = 0; c < 2 * CHANNELS; c++) assert_true(fabs(sums[c] - want[c]) <= 1e-4);
+}
+
+/* dh (ROWS,CHANNELS) = dy W2: rounded, or gated with a saved z, from operands in bfloat16. */
+static void halves_are_operands_and_results(void **state)
+{
+    static float plain[ROWS * CHANNELS], exact[ROWS * CHANNELS];
+    static uint16_t half[ROWS * TERMS], result[ROWS * CHANNELS], dz2[ROWS * 2 * CHANNELS];
+    struct fast_bf16_gate gate = { .C = CHANNELS, .z = z, .h = h, .dz = dz2, .sums = sums };
+    struct fast_bf16_gemm g = { .m = ROWS, .n = CHANNELS, .k = TERMS, .b = { W, NULL, CHANNELS } };
+    need_instructions();
+    for (int i = 0; i < ROWS * TERMS; i++) {
+        uint32_t u;
+        x[i] = (float)rounded(x[i]);
+        memcpy(&u, &x[i], 4);
+        half[i] = (uint16_t)(u >> 16);
+    }
+    for (int ta = 0; ta < 2; ta++) { /* rounding what is rounded changes nothing */
+        int ld = ta ? ROWS : TERMS;
+        g.ta = ta;
+        g.a = (struct fast_bf16_matrix){ x, NULL, ld };
+        g.c = plain;
+        assert_int_equal(fast_bf16_multiply(&g), PL_OK);
+        g.a = (struct fast_bf16_matrix){ NULL, half, ld };
+        g.c = exact;
+        assert_int_equal(fast_bf16_multiply(&g), PL_OK);
+        assert_memory_equal(plain, exact, sizeof exact);
+    }
+    g.rounded = result;
+    assert_int_equal(fast_bf16_multiply(&g), PL_OK);
+    for (int i = 0; i < ROWS * CHANNELS; i++)
+        assert_true(float_of_half(result[i]) == (float)rounded(exact[i]));
+    g.gate = &gate;
+    assert_int_equal(fast_bf16_multiply(&g), PL_OK);
+    for (int i = 0; i < ROWS * CHANNELS; i++) {
+        double v = z[i / CHANNELS * 2 * CHANNELS + i % CHANNELS + CHANNELS];
+        within(dz2[i / CHANNELS * 2 * CHANNELS + i % CHANNELS],
+               exact[i] * v * (1 + erf(v / sqrt(2))) / 2);
+    }
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(every_border),
         cmocka_unit_test(what_is_not_finite_shows),
+#if !BY_BFMMLA
+        cmocka_unit_test(the_gate_ends_a_tile),
+        cmocka_unit_test(halves_are_operands_and_results),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
