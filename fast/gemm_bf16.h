@@ -1,7 +1,6 @@
 /* gemm_bf16.h - GEMM with operands in bfloat16 and sums in float32, on all threads. Operands are
  * rounded while they are packed, or are bfloat16 already. A feed-forward layer's gate can be
- * computed from a tile's sums before they leave the registers' neighbourhood: then its hidden
- * values z never go through memory. */
+ * computed from a tile's sums: then its hidden values z never go through memory. */
 #ifndef PL_FAST_GEMM_BF16_H
 #define PL_FAST_GEMM_BF16_H
 
@@ -14,7 +13,8 @@ struct fast_bf16_matrix {
     int ld;
 };
 
-/* GEGLU at the end of a tile, M rows of z = (u, g), C channels each, a multiple of 16; h = u gelu(g).
+/* GEGLU at the end of a tile: M rows of z = (u, g), C channels each, a multiple of 16, and
+ * h = u gelu(g).
  *
  *   dh NULL, dz NULL   z is the GEMM: h, and z if not NULL, are written
  *   dh                 z is the GEMM: h and dz, and sums += dz's columns
@@ -27,9 +27,9 @@ struct fast_bf16_gate {
     float *sums;        /* (2C) */
 };
 
-/* c (m,n) = op(A) op(B) over k terms, + bias (n) if not NULL, or with `add` + c. ta, tb: the operand
- * is stored transposed. In place of c the result may be rounded (n a multiple of 16), or go through
- * a gate; then k <= FAST_BF16_TERMS. */
+/* c (m,n) = op(A) op(B) over k terms, + bias (n) if not NULL, or with `add` + c. ta, tb: the
+ * operand is stored transposed. In place of c the result may be rounded (n a multiple of 16), or go
+ * through a gate; then k <= FAST_BF16_TERMS. */
 #define FAST_BF16_TERMS 1024
 struct fast_bf16_gemm {
     int ta, tb, m, n, k;

@@ -324,9 +324,10 @@ static void ffn_large(struct pair *p, int M, int D, int C, int gradients, int bf
 static const struct {
     int M, D, C;
 } shapes[] = {
-    { 1, 1, 1 },      { 3, 5, 7 },     { 33, 17, 65 }, { 11, 12, 20 },  { 9, 8, 12 },
-    { 5, 7, 4 }, /* as many in packs as there are turns */
-    { 130, 64, 129 }, { 70, 33, 300 }, { 50, 20, 80 }, { 210, 34, 48 }, /* whole registers of channels: a gate within the GEMM */
+    { 1, 1, 1 },      { 3, 5, 7 },     { 33, 17, 65 }, { 11, 12, 20 },
+    { 9, 8, 12 },     { 5, 7, 4 }, /* as many in packs as there are turns */
+    { 130, 64, 129 }, { 70, 33, 300 }, { 50, 20, 80 }, { 210, 34, 48 },
+    /* the last two: whole registers of channels, so that a GEMM's tile can gate them */
 };
 static const struct {
     int M, D, C;
