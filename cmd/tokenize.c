@@ -57,12 +57,7 @@ static int size_of(const struct tokenizer *t)
 
 static int reserve(struct ids *ids, size_t n)
 {
-    int32_t *more;
-    if (n <= ids->capacity) return PL_OK;
-    if (!(more = realloc(ids->at, 2 * n * sizeof *more))) return PL_ENOMEM;
-    ids->at = more;
-    ids->capacity = 2 * n;
-    return PL_OK;
+    return pl_grow_by(&ids->at, 0, n, &ids->capacity, n);
 }
 
 static int encode_once(struct ids *ids, const struct tokenizer *t, const char *line, size_t n)

@@ -6,11 +6,13 @@
 
 #include <stdlib.h>
 
-int pl_grow_array(void *list, size_t count, size_t *capacity, size_t first, size_t size)
+int pl_grow_array(void *list, size_t count, size_t n, size_t *capacity, size_t first, size_t size)
 {
     size_t doubled = *capacity ? 2 * *capacity : first;
     void *at;
-    if (count < *capacity) return PL_OK;
+    if (n <= *capacity - count) return PL_OK;
+    if (doubled - count < n) doubled = count + n;
+    if (doubled > PTRDIFF_MAX / size) return PL_ENOMEM;
     memcpy(&at, list, sizeof at);
     if (!(at = realloc(at, doubled * size))) return PL_ENOMEM;
     memcpy(list, &at, sizeof at);

@@ -25,10 +25,12 @@ static inline int pl_ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* An array `*list` of `count` elements gets a place for one more: its capacity doubles, beginning
- * with `first`, so that n elements cost fewer than 2 n copies. PL_ENOMEM leaves all as it is. */
-#define pl_grow(list, count, capacity, first) \
-    pl_grow_array((list), (count), (capacity), (first), sizeof **(list))
-int pl_grow_array(void *list, size_t count, size_t *capacity, size_t first, size_t size);
+/* An array `*list` of `count` elements gets places for one more, or for n: its capacity doubles,
+ * beginning with `first`, so that n elements cost fewer than 2 n copies. PL_ENOMEM leaves all as it
+ * is. */
+#define pl_grow(list, count, capacity, first) pl_grow_by(list, count, 1, capacity, first)
+#define pl_grow_by(list, count, n, capacity, first) \
+    pl_grow_array((list), (count), (n), (capacity), (first), sizeof **(list))
+int pl_grow_array(void *list, size_t count, size_t n, size_t *capacity, size_t first, size_t size);
 
 #endif

@@ -1,6 +1,7 @@
 /* pool.c - the smallest free buffer that is large enough, and at most twice as large, serves a
  * request. A list is enough: a pass holds at most a few hundred buffers. */
 #include "pool.h"
+#include "ref/small.h"
 
 #include <stdlib.h>
 
@@ -42,13 +43,7 @@ static float *take(struct pl_scratch *scratch, size_t n)
         best->busy = 1;
         return best->at;
     }
-    if (pool->count == pool->capacity) {
-        size_t capacity = pool->capacity ? 2 * pool->capacity : 64;
-        struct buffer *list = realloc(pool->list, capacity * sizeof *list);
-        if (!list) return NULL;
-        pool->list = list;
-        pool->capacity = capacity;
-    }
+    if (pl_grow(&pool->list, pool->count, &pool->capacity, 64)) return NULL;
     if (pl_size_mul(&bytes, n ? n : 1, sizeof(float))) return NULL;
     at = pool->be->alloc(bytes);
     if (!at) { /* idle buffers of other sizes may be in the way */

@@ -3,6 +3,7 @@
 #include "reference_images.h"
 #include "data/pairs/pairs.h"
 #include "data/pairs/shard.h"
+#include "ref/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,21 +21,12 @@ static int usable(const struct shard_row *row, size_t cells)
 
 static int grow(struct reference_images *g, size_t *capacity)
 {
-    size_t next = *capacity ? 2 * *capacity : 1024;
-    char **caption = realloc(g->caption, next * sizeof *caption);
-    int32_t *codes;
-    unsigned char *held_out;
-    uint64_t *row;
-    if (!caption) return PL_ENOMEM;
-    g->caption = caption;
-    if (!(codes = realloc(g->codes, next * g->cells * sizeof *codes))) return PL_ENOMEM;
-    g->codes = codes;
-    if (!(held_out = realloc(g->held_out, next))) return PL_ENOMEM;
-    g->held_out = held_out;
-    if (!(row = realloc(g->row, next * sizeof *row))) return PL_ENOMEM;
-    g->row = row;
-    *capacity = next;
-    return PL_OK;
+    size_t of_captions = *capacity, of_codes = *capacity, of_marks = *capacity;
+    if (pl_grow(&g->caption, g->count, &of_captions, 1024) ||
+        pl_grow_array(&g->codes, g->count, 1, &of_codes, 1024, g->cells * sizeof *g->codes) ||
+        pl_grow(&g->held_out, g->count, &of_marks, 1024))
+        return PL_ENOMEM;
+    return pl_grow(&g->row, g->count, capacity, 1024);
 }
 
 static int add_shard(struct reference_images *g, size_t *capacity, const char *path,

@@ -7,6 +7,7 @@
 #include "figure.h"
 #include "lab_job.h"
 #include "png.h"
+#include "ref/small.h"
 
 #include <errno.h>
 #include <math.h>
@@ -45,27 +46,16 @@ static double real_of(const json_t *o, const char *key)
     return json_is_number(j) ? json_number_value(j) : NAN;
 }
 
-/* Doubles an array's capacity; 0: no memory, and it is as it was. */
-static int grow(void *array, size_t old, size_t capacity, size_t size)
-{
-    void **at = array, *grown = pl_alloc(capacity, size);
-    if (!grown) return 0;
-    if (old) memcpy(grown, *at, old * size);
-    pl_free(*at);
-    *at = grown;
-    return 1;
-}
-
 static int add_point(struct run *r, const json_t *o)
 {
     double **columns[] = { &r->time, &r->samples, &r->bytes, &r->loss, &r->utilization };
     static const char *const keys[] = { "time", "samples", "bytes", "loss", "utilization" };
-    if (r->points == r->capacity) {
-        size_t capacity = 2 * r->capacity + 64;
-        for (size_t i = 0; i < PL_COUNT(columns); i++)
-            if (!grow(columns[i], r->points, capacity, sizeof(double))) return PL_ENOMEM;
-        r->capacity = capacity;
+    size_t capacity = 0;
+    for (size_t i = 0; i < PL_COUNT(columns); i++) {
+        capacity = r->capacity;
+        if (pl_grow(columns[i], r->points, &capacity, 64)) return PL_ENOMEM;
     }
+    r->capacity = capacity;
     for (size_t i = 0; i < PL_COUNT(columns); i++) (*columns[i])[r->points] = real_of(o, keys[i]);
     r->points++;
     return PL_OK;
@@ -78,11 +68,7 @@ static int add_bar(struct run *r, int row, int kind, const json_t *o)
 {
     struct figure_bar bar = { row, kind, real_of(o, "from"), real_of(o, "to") };
     if (r->bars == BARS_MAX || !isfinite(bar.from) || !isfinite(bar.to)) return PL_OK;
-    if (r->bars == r->bar_capacity) {
-        size_t capacity = 2 * r->bar_capacity + 256;
-        if (!grow(&r->bar, r->bars, capacity, sizeof bar)) return PL_ENOMEM;
-        r->bar_capacity = capacity;
-    }
+    if (pl_grow(&r->bar, r->bars, &r->bar_capacity, 256)) return PL_ENOMEM;
     r->bar[r->bars++] = bar;
     return PL_OK;
 }

@@ -1,5 +1,6 @@
 /* buffer.c - a byte array that grows by doubling, so that n appended bytes cost O(n) in all. */
 #include "buffer.h"
+#include "ref/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,15 +8,9 @@
 void pl_buffer_add(struct pl_buffer *b, const void *data, size_t bytes)
 {
     if (b->failed || !bytes) return;
-    if (bytes > b->capacity - b->bytes) {
-        size_t capacity = b->capacity + b->capacity / 2 + bytes + 64;
-        uint8_t *more = capacity > (size_t)PTRDIFF_MAX ? NULL : realloc(b->data, capacity);
-        if (!more) {
-            b->failed = 1;
-            return;
-        }
-        b->data = more;
-        b->capacity = capacity;
+    if (pl_grow_by(&b->data, b->bytes, bytes, &b->capacity, 64)) {
+        b->failed = 1;
+        return;
     }
     memcpy(b->data + b->bytes, data, bytes);
     b->bytes += bytes;

@@ -5,6 +5,7 @@
 #include "data/files/json.h"
 #include "file.h"
 #include "ref/byte_order.h"
+#include "ref/small.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -272,13 +273,7 @@ int pl_safetensors_writer_add(struct st_writer *w, const char *name, enum pl_dty
                               const int64_t *shape, const void *data)
 {
     struct pending *t;
-    if (w->count == w->capacity) {
-        size_t capacity = w->capacity ? 2 * w->capacity : 64;
-        struct pending *list = realloc(w->list, capacity * sizeof *list);
-        if (!list) return PL_ENOMEM;
-        w->list = list;
-        w->capacity = capacity;
-    }
+    if (pl_grow(&w->list, w->count, &w->capacity, 64)) return PL_ENOMEM;
     t = &w->list[w->count];
     memset(t, 0, sizeof *t);
     t->dtype = dtype;

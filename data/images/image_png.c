@@ -3,6 +3,7 @@
 #include "data/files/file.h"
 #include "image.h"
 #include "image_format.h"
+#include "ref/small.h"
 
 #include <png.h>
 #include <setjmp.h>
@@ -106,13 +107,7 @@ struct output {
 static void give(png_structp png, png_bytep data, png_size_t n)
 {
     struct output *out = png_get_io_ptr(png);
-    if (n > out->capacity - out->bytes) {
-        size_t capacity = 2 * out->capacity + n;
-        uint8_t *more = realloc(out->data, capacity);
-        if (!more) png_error(png, "no memory");
-        out->data = more;
-        out->capacity = capacity;
-    }
+    if (pl_grow_by(&out->data, out->bytes, n, &out->capacity, n)) png_error(png, "no memory");
     memcpy(out->data + out->bytes, data, n);
     out->bytes += n;
 }

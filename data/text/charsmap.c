@@ -15,13 +15,7 @@ static const char replacement[] = "\xEF\xBF\xBD";
 
 int pl_charsmap_append(struct charsmap_text *t, const char *bytes, size_t n)
 {
-    if (n > t->capacity - t->n) {
-        size_t capacity = 2 * t->capacity + n + 64;
-        char *more = realloc(t->at, capacity);
-        if (!more) return PL_ENOMEM;
-        t->at = more;
-        t->capacity = capacity;
-    }
+    if (pl_grow_by(&t->at, t->n, n, &t->capacity, 64)) return PL_ENOMEM;
     if (n) memcpy(t->at + t->n, bytes, n);
     t->n += n;
     return PL_OK;

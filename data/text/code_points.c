@@ -1,5 +1,6 @@
 /* code_points.c - converts between UTF-8 and arrays of code points. */
 #include "code_points.h"
+#include "ref/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +11,9 @@
 void pl_code_points_append(struct points *p, const int32_t *c, size_t n)
 {
     if (p->failed) return;
-    if (p->capacity - p->n < n) {
-        size_t capacity = p->n + n > 2 * p->capacity ? p->n + n + 64 : 2 * p->capacity;
-        int32_t *more = realloc(p->at, capacity * sizeof *more);
-        if (!more) {
-            p->failed = 1;
-            return;
-        }
-        p->at = more;
-        p->capacity = capacity;
+    if (pl_grow_by(&p->at, p->n, n, &p->capacity, 64)) {
+        p->failed = 1;
+        return;
     }
     if (n) memcpy(p->at + p->n, c, n * sizeof *c);
     p->n += n;

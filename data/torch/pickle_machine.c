@@ -1,6 +1,7 @@
 /* pickle_machine.c - the pickle machine's parts: an arena for values, the stack with marks, the
  * input, and the memo. */
 #include "pickle_machine.h"
+#include "ref/small.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -87,16 +88,10 @@ struct pickle_value *pl_pickle_value_new(struct machine *m, enum pickle_kind kin
 
 int pl_pickle_push(struct machine *m, struct pickle_value *v)
 {
-    if (m->depth == m->capacity) {
-        size_t capacity = m->capacity ? 2 * m->capacity : 256;
-        struct pickle_value **more;
-        if (m->depth >= PICKLE_VALUES_MAX)
-            return pl_pickle_refuse(m, PL_ELIMIT, "more than %d values on the stack",
-                                    PICKLE_VALUES_MAX);
-        if (!(more = realloc(m->stack, capacity * sizeof *more))) return pl_pickle_no_memory(m);
-        m->stack = more;
-        m->capacity = capacity;
-    }
+    if (m->depth == m->capacity && m->depth >= PICKLE_VALUES_MAX)
+        return pl_pickle_refuse(m, PL_ELIMIT, "more than %d values on the stack",
+                                PICKLE_VALUES_MAX);
+    if (pl_grow(&m->stack, m->depth, &m->capacity, 256)) return pl_pickle_no_memory(m);
     m->stack[m->depth++] = v;
     return PL_OK;
 }

@@ -3,6 +3,7 @@
  * in a memo to refer to them again. Letters and names are Python's own (pickletools). */
 #include "pickle_machine.h"
 #include "pickle_globals.h"
+#include "ref/small.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -254,13 +255,8 @@ static int persistent(struct machine *m)
     struct pickle *p = m->memory;
     int rc = pl_pickle_pop(m) ? push_container(m, PICKLE_PERSISTENT, 1) : PL_EFORMAT;
     if (rc) return rc;
-    if (p->persistents == p->persistent_capacity) {
-        size_t capacity = p->persistent_capacity ? 2 * p->persistent_capacity : 64;
-        struct pickle_value **more = realloc(p->persistent, capacity * sizeof *more);
-        if (!more) return pl_pickle_no_memory(m);
-        p->persistent = more;
-        p->persistent_capacity = capacity;
-    }
+    if (pl_grow(&p->persistent, p->persistents, &p->persistent_capacity, 64))
+        return pl_pickle_no_memory(m);
     p->persistent[p->persistents++] = pl_pickle_top(m);
     return PL_OK;
 }

@@ -2,6 +2,7 @@
  * against the file, and copies only tensors that are not contiguous. */
 #include "torch_reader.h"
 #include "ref/byte_order.h"
+#include "ref/small.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,14 +26,9 @@ static const struct {
 void *pl_torch_keep(struct torch_owner *o, size_t bytes)
 {
     void *at;
-    if (o->owned_count == o->owned_capacity) {
-        size_t capacity = o->owned_capacity ? 2 * o->owned_capacity : 64;
-        void **more = realloc(o->owned, capacity * sizeof *more);
-        if (!more) return NULL;
-        o->owned = more;
-        o->owned_capacity = capacity;
-    }
-    if (!(at = malloc(bytes ? bytes : 1))) return NULL;
+    if (pl_grow(&o->owned, o->owned_count, &o->owned_capacity, 64) ||
+        !(at = malloc(bytes ? bytes : 1)))
+        return NULL;
     return o->owned[o->owned_count++] = at;
 }
 
@@ -246,16 +242,10 @@ int pl_torch_add(struct torch_reader *r, const char *prefix, const struct pickle
         return pl_fail(r->err, PL_EFORMAT,
                        "%s: a tensor's name of %zu bytes, expected at most %d without a zero byte",
                        f->path, n, TORCH_NAME_MAX);
-    if (f->count == r->capacity) {
-        size_t capacity = r->capacity ? 2 * r->capacity : 64;
-        struct st_tensor *more;
-        if (f->count >= TENSORS_MAX)
-            return pl_fail(r->err, PL_ELIMIT, "%s: more than %d tensors", f->path, TENSORS_MAX);
-        if (!(more = realloc(f->tensors, capacity * sizeof *more))) return pl_torch_no_memory(r);
-        f->tensors = more;
-        r->capacity = capacity;
-    }
-    if (!(name = pl_torch_keep(r->o, n + 1))) return pl_torch_no_memory(r);
+    if (f->count == r->capacity && f->count >= TENSORS_MAX)
+        return pl_fail(r->err, PL_ELIMIT, "%s: more than %d tensors", f->path, TENSORS_MAX);
+    if (pl_grow(&f->tensors, f->count, &r->capacity, 64) || !(name = pl_torch_keep(r->o, n + 1)))
+        return pl_torch_no_memory(r);
     snprintf(name, n + 1, "%s%.*s", prefix, (int)key->bytes, key->text);
     struct st_tensor *t = &f->tensors[f->count];
     memset(t, 0, sizeof *t);

@@ -7,6 +7,7 @@
  * Tensors are declared first, when sizes are known but no memory is needed (the calculator stops
  * there), and then allocated at once. */
 #include "params.h"
+#include "../small.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -22,13 +23,7 @@ int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t
 {
     struct pl_param *t;
     assert(strlen(name) < PL_NAME_MAX && dims <= PL_DIMS_MAX && !p->value);
-    if (p->count == p->capacity) {
-        size_t capacity = p->capacity ? 2 * p->capacity : 64;
-        struct pl_param *list = realloc(p->list, capacity * sizeof *list);
-        if (!list) return PL_ENOMEM;
-        p->list = list;
-        p->capacity = capacity;
-    }
+    if (pl_grow(&p->list, p->count, &p->capacity, 64)) return PL_ENOMEM;
     t = &p->list[p->count];
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", name);

@@ -14,6 +14,7 @@
 
 #include "ref/outer/pairing.h"
 #include "ref/rng.h"
+#include "ref/small.h"
 
 #include <string.h>
 
@@ -60,20 +61,10 @@ struct exchange *lab_exchange_new(struct lab_swarm *s, uint64_t number)
 {
     struct exchange *e = pl_alloc(1, sizeof *e);
     size_t at = s->exchanges;
-    if (e && s->exchanges == s->capacity) {
-        size_t capacity = 2 * s->capacity + 16;
-        struct exchange **grown = pl_alloc(capacity, sizeof *grown);
-        if (grown) {
-            if (at) memcpy(grown, s->exchange, at * sizeof *grown);
-            pl_free(s->exchange);
-            s->exchange = grown;
-            s->capacity = capacity;
-        } else {
-            pl_free(e);
-            e = NULL;
-        }
+    if (!e || pl_grow(&s->exchange, at, &s->capacity, 16)) {
+        pl_free(e);
+        return NULL;
     }
-    if (!e) return NULL;
     e->plain.number = number;
     for (; at > 0 && s->exchange[at - 1]->plain.number > number; at--)
         s->exchange[at] = s->exchange[at - 1];

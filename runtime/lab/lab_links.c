@@ -7,6 +7,7 @@
  * Rates change only where a transfer begins or is drained. In between all bytes flow evenly, so the
  * next event is known exactly, and the clock jumps there. */
 #include "lab_links.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <string.h>
@@ -61,15 +62,7 @@ void lab_net_close(struct lab_net *net)
 
 int lab_net_send(struct lab_net *net, int from, int to, double bytes, uint64_t tag)
 {
-    if (net->count == net->capacity) {
-        size_t capacity = 2 * net->capacity + 64;
-        struct lab_transfer *grown = pl_alloc(capacity, sizeof *grown);
-        if (!grown) return PL_ENOMEM;
-        if (net->count) memcpy(grown, net->transfer, net->count * sizeof *grown);
-        pl_free(net->transfer);
-        net->transfer = grown;
-        net->capacity = capacity;
-    }
+    if (pl_grow(&net->transfer, net->count, &net->capacity, 64)) return PL_ENOMEM;
     net->transfer[net->count++] = (struct lab_transfer){
         .from = from, .to = to, .tag = tag, .bytes = bytes, .left = bytes
     };

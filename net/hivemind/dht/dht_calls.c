@@ -8,6 +8,7 @@
  *                      failure or silence: the node is removed and blacklisted */
 #include "dht_calls.h"
 #include "net/libp2p/rpc/rpc.h"
+#include "net/list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ struct dht_call_out {
     struct rpc_request *request; /* NULL: not sent yet */
     uint8_t nonce[AUTH_NONCE];   /* the response has to sign it: a replayed one is refused */
     double sent;                 /* loop time */
-    struct dht_call_out *next;
+    struct dht_call_out *next, *prev;
 };
 
 /* --- putting calls together ------------------------------------------------------------------- */
@@ -64,8 +65,7 @@ static struct dht_call_out *find_or_add_call(struct dht_calls *calls, enum dht_c
     o->call = call;
     o->who = *who;
     o->last = &o->first;
-    o->next = calls->list;
-    calls->list = o;
+    list_add(&calls->list, o);
     return o;
 }
 
@@ -76,13 +76,6 @@ static void free_parts(struct part *p)
         free(p);
         p = next;
     }
-}
-
-static void unlink_call(struct dht_call_out *o)
-{
-    struct dht_call_out **at = &o->calls->list;
-    while (*at != o) at = &(*at)->next;
-    *at = o->next;
 }
 
 /* Records are copied behind the part: the caller's may change before the message is sent. */
@@ -202,7 +195,7 @@ static void on_reply(void *context, const struct rpc_result *r)
     const uint8_t *data = r->data;
     size_t length = r->n;
     int rc = r->status;
-    unlink_call(o); /* first: the callbacks below may ask again at once */
+    list_remove(&o->calls->list, o); /* first: the callbacks below may ask again at once */
     if (rc) {
         fail(o, rc, r->error);
         return;
@@ -282,7 +275,7 @@ void dht_calls_send(struct dht_calls *calls)
     do { /* from the start after a failure: its callbacks may have changed the list */
         for (o = calls->list; o; o = o->next) {
             if (o->request || !send(o)) continue;
-            unlink_call(o);
+            list_remove(&calls->list, o);
             report(o, PL_ENOMEM, "no memory", NULL, 0);
             break;
         }
@@ -294,7 +287,7 @@ void dht_calls_close(struct dht_calls *calls)
 {
     while (calls->list) {
         struct dht_call_out *o = calls->list;
-        calls->list = o->next;
+        list_remove(&calls->list, o);
         if (o->request) rpc_cancel(o->request);
         free_parts(o->first);
         free(o);

@@ -7,6 +7,7 @@
  *    |
  *    +--> SEARCHING --walk is over--> cached here and at the nearest node without it, reported */
 #include "dht_get.h"
+#include "net/list.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,16 +22,14 @@ struct dht_getting {
     double sufficient; /* an expiration; INFINITY: the latest of all replicas */
     enum { GET_NEW, GET_SEARCHING } state;
     struct dht_task *tasks;
-    struct dht_getting *next;
+    struct dht_getting *next, *prev;
 };
 
 /* Calls all waiting callbacks. The request leaves the list first, because a callback may ask for
  * the same key again. */
 static void report(struct dht_getting *get, int status, const struct dht_result *r)
 {
-    struct dht_getting **at = &get->gets->list;
-    while (*at != get) at = &(*at)->next;
-    *at = get->next;
+    list_remove(&get->gets->list, get);
     while (get->tasks) {
         struct dht_task *t = get->tasks;
         get->tasks = t->next;
@@ -206,8 +205,7 @@ struct dht_task *dht_get_start(struct dht_gets *gets, const struct dht_id *key, 
         get->gets = gets;
         get->key = *key;
         get->sufficient = sufficient;
-        get->next = gets->list;
-        gets->list = get;
+        list_add(&gets->list, get);
         dht_core_wake(gets->core);
     }
     t->got = got;

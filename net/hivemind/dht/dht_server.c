@@ -8,6 +8,7 @@
  * caller stores is charged to its peer ID and its subnet. */
 #include "dht_server.h"
 #include "net/libp2p/rpc/rpc.h"
+#include "net/list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ struct dht_validation {
     struct rpc_call *call;
     struct dht_id id;
     uint8_t nonce[AUTH_NONCE];
-    struct dht_validation *next;
+    struct dht_validation *next, *prev;
 };
 
 /* In a moderated swarm the answer is signed over the request's nonce (auth.c). */
@@ -52,9 +53,7 @@ static void refuse(struct rpc_call *call, const struct pl_err *err)
 /* Once answered, the call is gone; nothing else refers to the validation. */
 static void end_validation(struct dht_validation *v)
 {
-    struct dht_validation **at = &v->server->validations;
-    while (*at != v) at = &(*at)->next;
-    *at = v->next;
+    list_remove(&v->server->validations, v);
     v->server->validation_count--;
     free(v);
 }
@@ -92,8 +91,7 @@ static int call_back(struct dht_server *s, struct rpc_call *call, const struct d
         free(v);
         return PL_EAGAIN;
     }
-    v->next = s->validations;
-    s->validations = v;
+    list_add(&s->validations, v);
     s->validation_count++;
     return PL_OK;
 }

@@ -3,6 +3,7 @@
  * dht_search.c decides which node is next and when to stop; here its decisions become calls, and
  * answers and timers its events. */
 #include "dht_walk.h"
+#include "net/list.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,8 +35,7 @@ struct dht_walk *dht_walk_start(struct dht_walks *walks, const struct dht_id *ke
     w->walks = walks;
     w->over = over;
     w->context = context;
-    w->next = walks->list;
-    walks->list = w;
+    list_add(&walks->list, w);
     dht_core_wake(n);
     return w;
 }
@@ -43,9 +43,7 @@ struct dht_walk *dht_walk_start(struct dht_walks *walks, const struct dht_id *ke
 /* The search with all that it found goes, too. */
 static void free_walk(struct dht_walk *w)
 {
-    struct dht_walk **at = &w->walks->list;
-    while (*at != w) at = &(*at)->next;
-    *at = w->next;
+    list_remove(&w->walks->list, w);
     timer_stop(&w->timer);
     dht_search_clear(&w->search);
     free(w);

@@ -18,7 +18,7 @@ struct dht_walk {
     void (*over)(void *context, struct dht_walk *w);
     void *context;
     struct timer timer; /* until the next node is late */
-    struct dht_walk *next;
+    struct dht_walk *next, *prev;
 };
 /* `over` is called once; the search may be read in it, and does not exist afterwards. NULL: no
  * memory. */

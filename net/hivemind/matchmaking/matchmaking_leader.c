@@ -7,6 +7,7 @@
  *
  * Without a candidate we are the earliest ourselves, and may lead (matchmaking_followers.c). */
 #include "matchmaking_internal.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,16 +48,10 @@ int matchmaking_note_asked(struct matchmaking *m, double now, const struct match
     for (size_t i = 0; i < m->attempts.count; i++)
         if (m->attempts.list[i].of.expiration > now) m->attempts.list[kept++] = m->attempts.list[i];
     m->attempts.count = kept;
-    if (kept == m->attempts.capacity) {
-        size_t capacity = kept ? 2 * kept : 16;
-        struct matchmaking_attempt *more;
-        /* Each poll may report other peers with later expirations; four polls' worth is more
-         * than one window can ask. */
-        if (kept >= 4 * MATCHMAKING_CANDIDATES_MAX) return PL_ELIMIT;
-        if (!(more = realloc(m->attempts.list, capacity * sizeof *more))) return PL_ENOMEM;
-        m->attempts.list = more;
-        m->attempts.capacity = capacity;
-    }
+    /* Each poll may report other peers with later expirations; four polls' worth is more than one
+     * window can ask. */
+    if (kept == m->attempts.capacity && kept >= 4 * MATCHMAKING_CANDIDATES_MAX) return PL_ELIMIT;
+    if (pl_grow(&m->attempts.list, kept, &m->attempts.capacity, 16)) return PL_ENOMEM;
     m->attempts.list[m->attempts.count++] = (struct matchmaking_attempt){ *c, INFINITY, 1 };
     return PL_OK;
 }

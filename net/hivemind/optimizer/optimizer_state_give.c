@@ -8,6 +8,7 @@
  * tensor's leaf is its index among the tensors that follow the parameters; any other leaf is the
  * value itself. The receiver must have the same number of leaves, so each one counts. */
 #include "optimizer_state_internal.h"
+#include "ref/small.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,17 +51,8 @@ static void *add_tensor(struct maker *m, const struct pl_wire_type *type)
 /* Adds a leaf of the metadata: a real number, a count, or the index of a tensor. */
 static void add_leaf(struct maker *m, struct state_leaf leaf)
 {
-    if (m->meta.count == m->leaf_capacity) {
-        size_t capacity = m->leaf_capacity ? 2 * m->leaf_capacity : 64;
-        struct state_leaf *more = realloc(m->meta.leaves, capacity * sizeof *more);
-        if (!more) {
-            m->failed = 1;
-            return;
-        }
-        m->meta.leaves = more;
-        m->leaf_capacity = capacity;
-    }
-    m->meta.leaves[m->meta.count++] = leaf;
+    if (pl_grow(&m->meta.leaves, m->meta.count, &m->leaf_capacity, 64)) m->failed = 1;
+    else m->meta.leaves[m->meta.count++] = leaf;
 }
 
 static void add_real(struct maker *m, double x)

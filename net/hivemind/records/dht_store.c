@@ -7,6 +7,7 @@
  * To that come classes (dht_share.h): each class of records has its own share of the memory, and
  * within a class the largest holder is evicted first. */
 #include "dht_store.h"
+#include "ref/small.h"
 
 #include <assert.h>
 #include <math.h>
@@ -144,16 +145,11 @@ void dht_store_prune(struct dht_store *s, double now)
 /* All memory is reserved before anything changes, so a failure leaves the store as it was. */
 static int reserve_entry(struct dht_store *s)
 {
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 16;
-        struct dht_entry **more = realloc(s->entries, capacity * sizeof *more);
-        if (!more) return PL_ENOMEM;
-        s->entries = more;
-        /* entries is larger than heap if this fails: harmless, `capacity` says what both have. */
-        if (!(more = realloc(s->heap, capacity * sizeof *more))) return PL_ENOMEM;
-        s->heap = more;
-        s->capacity = capacity;
-    }
+    /* entries is larger than heap if the second fails: harmless, s->capacity is what both have. */
+    size_t capacity = s->capacity;
+    if (pl_grow(&s->entries, s->count, &capacity, 16) ||
+        pl_grow(&s->heap, s->count, &s->capacity, 16))
+        return PL_ENOMEM;
     return hash_index_reserve(&s->by_key);
 }
 

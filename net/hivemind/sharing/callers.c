@@ -2,14 +2,15 @@
  * an access token (dht_members.c). A client cannot be pinged, so clients of ours call the other
  * peer's DHT node first. */
 #include "callers.h"
+#include "net/list.h"
 
 void caller_add(struct caller_list *l, struct caller *c, struct rpc_stream *s,
                 const struct rpc_stream_events *events)
 {
-    *c = (struct caller){ .list = l, .stream = s, .next = l->first };
+    *c = (struct caller){ .list = l, .stream = s };
     /* In a list, since streams of unknown callers come and go; each list has a limit of its
      * own. */
-    l->first = c;
+    list_add(&l->first, c);
     l->count++;
     rpc_listen(s, events, c);
 }
@@ -34,11 +35,7 @@ int caller_admit(struct caller *c, dht_admitted *admitted)
 
 void caller_remove(struct caller *c)
 {
-    struct caller **at = &c->list->first;
-    /* A search through the list: it is at most as long as the limit, and each stream leaves
-     * once. */
-    while (*at != c) at = &(*at)->next;
-    *at = c->next;
+    list_remove(&c->list->first, c);
     c->list->count--;
     if (c->proof) dht_node_cancel(c->proof);
     rpc_close(c->stream);

@@ -11,7 +11,7 @@ struct caller {
     struct caller_list *list;
     struct rpc_stream *stream;
     struct dht_task *proof; /* its token is being requested */
-    struct caller *next;
+    struct caller *next, *prev;
 };
 struct caller_list { /* the newest first */
     struct dht_node *node;

@@ -12,7 +12,7 @@ struct reservation { /* that another peer holds with us, while it is connected *
     struct peer_id peer;
     double until; /* s */
     struct account account;
-    struct reservation *next;
+    struct reservation *next, *prev;
 };
 struct circuit;
 struct stopping;

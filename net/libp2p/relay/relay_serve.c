@@ -57,9 +57,7 @@ static void finish(struct circuit *k)
 
 static void drop_reservation(struct relay *r, struct reservation *gone)
 {
-    struct reservation **at = &r->reservations;
-    while (*at != gone) at = &(*at)->next;
-    *at = gone->next;
+    list_remove(&r->reservations, gone);
     resources_close(&gone->account);
     free(gone);
 }
@@ -242,8 +240,8 @@ static struct reservation *new_reservation(struct relay *r, struct stream *c)
                largest->subnet != v->account.subnet)
             drop_reservation(r, largest->owner);
         if (!full) {
-            v->next = r->reservations;
-            return r->reservations = v;
+            list_add(&r->reservations, v);
+            return v;
         }
     }
     resources_close(&v->account);
