@@ -1,0 +1,99 @@
+/* factors.h - one peer's part in PowerSGD: what it sends in a round's two phases, and the error
+ * that it keeps for the next one. [Vogels et al. 2019, arXiv 1905.13727, alg. 1, 2]
+ * [spec wire-extensions A]
+ *
+ *   begin     W = M + G,  P = W Q           then phase P: the group averages all P
+ *   project   P orthonormal,  Q' = W^T P    then phase Q: all Q', and the tensors not compressed
+ *   finish    G = P Q'^T,  M = W - G,  Q = Q'
+ *
+ * M and Q change in `finish` only. A round that fails leaves them as they were, so a gradient never
+ * counts twice, whatever number of groups it is tried in.
+ *
+ * The functions in the middle may take long: an averager calls them on a helper thread. */
+#ifndef PL_FACTORS_H
+#define PL_FACTORS_H
+
+#include "net/hivemind/messages/tensor_message.h"
+#include "net/random_source.h"
+#include "ref/backend.h"
+
+/* hivemind's min_compression_ratio: a tensor of which factors would save less than half travels as
+ * it is. */
+#define FACTORS_LEAST_GAIN 0.5
+#define FACTORS_RANK_USUAL 4   /* of the first peer of a run, if its user names none */
+#define FACTORS_RANK_MAX 16384 /* half of the widest published models' side: more never pays */
+
+/* The error's norm, in the largest norm that a gradient of this peer has had. With hivemind's rule
+ * and unlike data it grows by up to two a round, so no honest run of thousands of rounds comes
+ * there. A reducer's false mean of 1e18 does: the error begins anew, and is not sent to others. */
+#define FACTORS_ERROR_MAX 1e4
+
+enum factors_feedback {
+    /* M = W - P Q'^T with the group's Q': hivemind's rule. What this peer's gradients have that the
+     * group's mean lacks stays in M for ever, and cancels with the others'. */
+    FACTORS_GROUP,
+    /* M = W - P Q_i^T with the Q_i of this peer: the textbook's. In one group with the first rule
+     * both diverge. */
+    FACTORS_OWN
+};
+
+struct factors_options {
+    const struct pl_backend *be; /* borrowed; computes in host memory */
+    size_t tensors;
+    const struct schema_tensor *schema; /* (tensors) of the gradients */
+    const enum pl_compression *method;  /* (tensors) of those that are not compressed */
+    enum pl_compression small, large;   /* of factors below PL_WIRE_ADAPTIVE values, and others */
+    int rank;
+    enum factors_feedback feedback;
+    struct random_source random; /* of the first Q */
+};
+
+/* What an all-reduce averages in one phase. */
+struct factors_phase {
+    size_t tensors;
+    size_t *elements;            /* (tensors) */
+    enum pl_compression *method; /* (tensors) */
+    float **tensor;              /* (tensors): factors; behind them, in phase Q, gradients */
+};
+enum { FACTORS_P, FACTORS_Q, FACTORS_PHASES };
+
+/* A compressed tensor as a matrix (a,b). */
+struct factors_matrix {
+    size_t index; /* among the tensors */
+    int a, b;
+    float *M, *Q;          /* (a,b), (b,r): from round to round */
+    float *P, *next, *own; /* (a,r), (b,r), (b,r) or NULL: of one round; own: for FACTORS_OWN */
+};
+
+struct factors {
+    const struct pl_backend *be;
+    int rank;
+    enum factors_feedback feedback;
+    struct random_source random;
+    struct factors_matrix *matrix;
+    size_t count;
+    struct factors_phase phase[FACTORS_PHASES];
+    size_t tensors;
+    size_t scratch_n;
+    float *scratch;   /* (the largest matrix) */
+    double largest;   /* norm of a gradient so far */
+    const char *note; /* a sentence about the last round; NULL: nothing unusual */
+};
+
+/* How many of the tensors are compressed at this rank. */
+size_t factors_count(const struct schema_tensor *schema, size_t tensors, int rank);
+/* Rows a and columns b of the matrix that a tensor is compressed as; 0: it is not. */
+int factors_shape(size_t *a, size_t *b, const struct schema_tensor *tensor, int rank);
+
+/* PL_EUSE for a rank that makes no sense, PL_ENOMEM. */
+int factors_open(struct factors **f, const struct factors_options *o, struct pl_err *err);
+void factors_close(struct factors *f); /* NULL may be closed */
+
+/* gradient: (tensors) host memory, borrowed until the round has ended, and changed by phase Q and by
+ * `finish` alone. PL_EFORMAT: the gradient is beyond what can be sent; otherwise the status of the
+ * backend. */
+int factors_begin(struct factors *f, float *const *gradient);
+int factors_project(struct factors *f, float *const *gradient);
+int factors_finish(struct factors *f, float *const *gradient);
+
+#endif
