@@ -136,7 +136,11 @@ const struct option_row train_algorithm_rows[] = {
       "local_sgd: each peer makes --inner-steps steps alone, of --target-batch samples of its own "
       "each, then the peers' changes of the parameters are averaged: as many times fewer bytes. "
       "diloco's outer step has momentum, local_sgd takes the mean. diloco trains with OpenDiLoCo's "
-      "peers" },
+      "peers. powersgd: as gradients, but each matrix travels as two thin factors of "
+      "--powersgd-rank columns, and what they miss is added to the next gradient; it trains with "
+      "hivemind's peers that have PowerSGDGradientAverager, by their rule of error feedback. "
+      "powersgd_own: by the textbook's rule, which suits peers that come and go; without "
+      "hivemind's peers" },
     { "inner-steps", "N", "50", OPT_INTEGER(swarm.inner_steps, 1, 1000000),
       "steps of each peer alone between two common ones; --steps counts these" },
     { "outer-lr", "X", "0.7", OPT_REAL(swarm.outer_lr, 0, 1e3), "rate of diloco's outer step" },
@@ -157,6 +161,9 @@ static const struct option_row rows[] = {
       "take the run's name and all that its peers agree on from this file, as potluck new-run "
       "writes it; other options that contradict it are refused" },
     TRAIN_ROWS(train_algorithm_rows),
+    { "powersgd-rank", "N", "0", OPT_INTEGER(swarm.powersgd_rank, 0, 16384),
+      "columns of powersgd's factors, the same for all peers. 0: as the run's peers have it; 4 "
+      "where there are none" },
     TRAIN_ROWS(train_peer_rows),
     { 0 },
 };
@@ -185,7 +192,7 @@ const struct command command_train = {
 static int default_batch(const struct train_requests *w)
 {
     const int target = w->job.target_batch;
-    int b = w->swarm.run && !strcmp(w->swarm.algorithm, "gradients") ? target / SHARERS : target;
+    int b = w->swarm.run && !train_has_local_steps(&w->swarm) ? target / SHARERS : target;
     if (b > BATCH_MOST) b = BATCH_MOST;
     if (b < 1) b = 1;
     while (target % b) b--;
@@ -339,10 +346,16 @@ static int check(struct train_requests *w)
     if (join->client_mode && !join->join.count)
         return command_misused(w->job.cmd,
                                "--client-mode accepts no connections: --join MULTIADDR is needed");
-    if (strcmp(w->swarm.algorithm, "gradients")) {
-        if (!w->swarm.run)
-            return command_misused(w->job.cmd, "--algorithm %s is for a swarm: --run ID is needed",
-                                   w->swarm.algorithm);
+    if (strcmp(w->swarm.algorithm, "gradients") && !w->swarm.run)
+        return command_misused(w->job.cmd, "--algorithm %s is for a swarm: --run ID is needed",
+                               w->swarm.algorithm);
+    if (!strncmp(w->swarm.algorithm, "powersgd", 8) &&
+        (w->averaging.verify || w->averaging.clip != 0))
+        return command_misused(w->job.cmd,
+                               "--algorithm %s: a factor can't be clipped or verified without the "
+                               "others: without --robust",
+                               w->swarm.algorithm);
+    if (train_has_local_steps(&w->swarm)) {
         if (w->swarm.delay || w->averaging.verify)
             return command_misused(w->job.cmd,
                                    "--algorithm %s: its rounds cannot be delayed or verified: "
@@ -364,7 +377,7 @@ static int check(struct train_requests *w)
 void train_round_steps(struct train_requests *w)
 {
     const uint64_t H = (uint64_t)w->swarm.inner_steps;
-    if (strcmp(w->swarm.algorithm, "gradients")) w->job.steps = (w->job.steps + H - 1) / H * H;
+    if (train_has_local_steps(&w->swarm)) w->job.steps = (w->job.steps + H - 1) / H * H;
 }
 
 /* --run: train_swarm.c gets the parsed options as they are. */

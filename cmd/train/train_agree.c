@@ -10,7 +10,8 @@
 /* Indented, an array has a line for each element: 256 blocks take 20,000 bytes. */
 #define FILE_BYTES_MAX ((size_t)64 << 10)
 
-const char *const train_algorithms[] = { "gradients", "diloco", "local_sgd", NULL };
+const char *const train_algorithms[] = { "gradients", "powersgd",  "powersgd_own",
+                                         "diloco",    "local_sgd", NULL };
 
 static const char *named(const char *const *names, const char *name)
 {

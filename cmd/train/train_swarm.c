@@ -339,6 +339,7 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
                                           .lr = l->t->options.peak,
                                           .schedule = learning_rate,
                                           .algorithm = w->algorithm,
+                                          .powersgd_rank = w->powersgd_rank,
                                           .inner_steps = w->inner_steps,
                                           .epoch = first_epoch(l),
                                           .epochs = last_epoch(l),
@@ -396,7 +397,7 @@ int train_swarm_open_outer(struct pl_outer **outer, const struct train_swarm *w,
     struct pl_outer_setup setup;
     int rc;
     *outer = NULL;
-    if (!strcmp(w->algorithm, "gradients")) return PL_OK;
+    if (!train_has_local_steps(w)) return PL_OK;
     rc = optimizer_state_open_params(&state, NULL, &trainer->options.optimizer, p, err);
     if (rc) return rc;
     pl_outer_defaults(&setup);

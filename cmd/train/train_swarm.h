@@ -8,6 +8,8 @@
 #include "net/hivemind/records/run_manifest.h"
 #include "train_job.h"
 
+#include <string.h>
+
 struct train_swarm {
     const char *run;           /* NULL: train alone */
     struct join_options *join; /* how to get in; borrowed, as the next */
@@ -15,7 +17,8 @@ struct train_swarm {
     struct own_page page;
     int64_t average_state_every; /* epochs */
     int delay;                   /* enum pl_collaborative_delay */
-    const char *algorithm;       /* see net/hivemind/optimizer.h, as the next three */
+    const char *algorithm;       /* see net/hivemind/optimizer.h, as the next four */
+    int powersgd_rank;           /* 0: the run's */
     int64_t inner_steps;
     double outer_lr, outer_momentum;
     double slow;                         /* least time of a micro-batch, s */
@@ -27,6 +30,11 @@ struct train_swarm {
     const struct train_hooks *hooks;
 };
 
+/* 1: peers make inner steps of their own; 0: they agree on a gradient. */
+static inline int train_has_local_steps(const struct train_swarm *w)
+{
+    return !strcmp(w->algorithm, "diloco") || !strcmp(w->algorithm, "local_sgd");
+}
 /* The state of w->algorithm over the trainer's parameters; *outer is NULL for gradients. */
 int train_swarm_open_outer(struct pl_outer **outer, const struct train_swarm *w,
                            struct pl_trainer *trainer, struct pl_err *err);

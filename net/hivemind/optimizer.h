@@ -156,8 +156,13 @@ struct pl_collaborative_options {
      * exchange inner_steps times less. diloco's outer step is Nesterov's; local_sgd's takes the
      * mean of the parameters. Epochs count outer steps, while schedule and step get the number of
      * the inner step, epoch * inner_steps and on. Peers of OpenDiLoCo may be in the run; delay and
-     * verify may not be. */
+     * verify may not be. "powersgd": as "gradients", but each matrix travels as two thin factors,
+     * and what they miss is added to the next gradient (error feedback). Peers of hivemind with
+     * PowerSGDGradientAverager may be in the run; the feedback is by their rule. "powersgd_own":
+     * the same with the textbook's rule, which does not grow the error where peers come and go;
+     * among peers of ours alone. Both without clip and verify. */
     const char *algorithm;
+    int powersgd_rank;     /* of powersgd; 0: the run's, or 4 for its first peer */
     int64_t inner_steps;   /* 50 */
     double outer_lr;       /* of diloco; 0.7 */
     double outer_momentum; /* of diloco; 0.9; negative: none */

@@ -150,6 +150,8 @@ int main(int argc, char **argv)
                                              { "group-size", 1, NULL, 'g' },
                                              { "group-bits", 1, NULL, 'B' },
                                              { "inner-steps", 1, NULL, 'i' },
+                                             { "powersgd", 1, NULL, 'p' },
+                                             { "powersgd-own", 1, NULL, 'o' },
                                              { 0 } };
     const char *listen[] = { "/ip4/127.0.0.1/tcp/0" }, *join[8];
     struct toy t = { .lr = 0.0025, .noise = 1, .batch = 16, .step_seconds = 0.3, .seed = 1 };
@@ -197,6 +199,11 @@ int main(int argc, char **argv)
         case 'i':
             o.algorithm = "diloco";
             o.inner_steps = atoll(optarg);
+            break;
+        case 'p':
+        case 'o':
+            o.algorithm = option == 'p' ? "powersgd" : "powersgd_own";
+            o.powersgd_rank = atoi(optarg);
             break;
         case 'D':
             o.delay = !strcmp(optarg, "round")  ? PL_DELAY_ROUND

@@ -367,6 +367,16 @@ static int deal_parts(struct allreduce *x, struct pl_err *err)
     return x->reducing.own_delta ? PL_OK : pl_fail(err, PL_ENOMEM, "averaging: no memory");
 }
 
+size_t allreduce_name(uint8_t name[DHT_ID_BYTES + ALLREDUCE_PHASE_MAX], const struct group *group,
+                      const char *phase)
+{
+    const size_t n = phase ? strlen(phase) : 0;
+    assert(n <= ALLREDUCE_PHASE_MAX);
+    memcpy(name, group->id, DHT_ID_BYTES);
+    if (n) memcpy(name + DHT_ID_BYTES, phase, n);
+    return DHT_ID_BYTES + n;
+}
+
 int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
                    const struct allreduce_callbacks *callbacks, void *context, double now,
                    struct pl_err *err)
@@ -382,6 +392,7 @@ int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
     x->count = o->group->count;
     x->self = o->group->self;
     x->began = now;
+    x->name_n = allreduce_name(x->name, o->group, o->phase);
     /* Written so that a NaN fails. A weight of 0 is fine: auxiliary peers receive the mean
      * without contributing to it. */
     if (!(o->weight >= 0 && o->weight <= PART_WEIGHT_MAX)) {

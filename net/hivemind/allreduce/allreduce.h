@@ -39,6 +39,7 @@ struct allreduce_validation {
 };
 
 #define ALLREDUCE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
+#define ALLREDUCE_PHASE_MAX 8       /* characters of a phase; "PHASE_Q" */
 #define ALLREDUCE_HEADERS 512       /* bytes of a message apart from the part's values and tables */
 
 /* s that a groupmate may be silent while most of the others go on; the timeouts hold in any
@@ -50,6 +51,7 @@ struct allreduce_patience {
 struct allreduce_options {
     const struct pl_backend *be;
     const struct group *group;
+    const char *phase; /* of several all-reduces of one group: follows its id; NULL: there is one */
     size_t tensors;
     const size_t *elements;            /* (tensors) */
     const enum pl_compression *method; /* (tensors) */
@@ -148,6 +150,11 @@ struct allreduce_report {
     size_t bytes_out, bytes_in; /* of messages */
     size_t values_out;          /* that these hold: four bytes each, were nothing compressed */
 };
+
+/* What the first message of a stream names: the group's id and, behind it, the phase. Returns the
+ * bytes. */
+size_t allreduce_name(uint8_t name[DHT_ID_BYTES + ALLREDUCE_PHASE_MAX], const struct group *group,
+                      const char *phase);
 
 /* Begins at once. The options' pointers are borrowed until `over`. */
 int allreduce_open(struct allreduce **x, const struct allreduce_options *o,

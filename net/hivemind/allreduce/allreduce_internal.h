@@ -212,7 +212,9 @@ struct allreduce {
     struct allreduce_options o;
     const struct allreduce_callbacks *callbacks;
     void *context;
-    size_t count, self; /* of the group */
+    size_t count, self;                               /* of the group */
+    uint8_t name[DHT_ID_BYTES + ALLREDUCE_PHASE_MAX]; /* the group's id, and the phase */
+    size_t name_n;
     struct pl_part *parts;
     size_t part_count, values, values_max; /* of all parts; of the longest */
     enum allreduce_phase phase;

@@ -21,8 +21,8 @@ void allreduce_note_refusal(struct allreduce *x, size_t peer)
     peer_id_text(name, &x->o.group->members[peer].peer);
     pl_fail(&x->notes.refusal, PL_EIO,
             "%.60s takes no more of our parts: we were too slow for it, or its "
-            "--part-bytes (ours: %zu) or --compression is not ours",
-            name, x->o.part_bytes);
+            "%s--part-bytes (ours: %zu) or --compression is not ours",
+            name, x->o.phase ? "rank of PowerSGD, " : "", x->o.part_bytes);
 }
 
 /* Parts of a tensor are as long as --part-bytes and its compression make them, so a part of another
@@ -47,6 +47,12 @@ void allreduce_note_mismatch(struct allreduce *x, size_t peer, const struct pl_p
                 "otherwise its side",
                 name, m->elements, pl_compression_name(m->method), part->length,
                 pl_compression_name(ours));
+    else if (x->o.phase)
+        pl_fail(&x->notes.mismatch, PL_EPROTO,
+                "%.60s sends a part of %zu values where ours has %zu: its rank of PowerSGD, or its "
+                "--part-bytes, is not ours; your side, if the others agree with that peer, "
+                "otherwise its side",
+                name, m->elements, part->length);
     else
         pl_fail(
             &x->notes.mismatch, PL_EPROTO,

@@ -33,8 +33,8 @@ static void run_encode(struct allreduce_job *job_)
     uint8_t *buffer;
     if (job->part == x->sending.peer[job->peer].part[0]) {
         m.code = MSG_PART_FOR_AVERAGING;
-        m.group_id = x->o.group->id;
-        m.group_id_n = DHT_ID_BYTES;
+        m.group_id = x->name;
+        m.group_id_n = x->name_n;
     }
     job->status = pl_wire_bytes(&m.bytes, m.method, &type, NULL);
     if (!job->status) job->status = part_message_write(&job->message, &buffer, &m);
@@ -55,8 +55,8 @@ static void lose_reducer(struct allreduce *x, size_t peer, const char *why)
     /* The first loss is the reason; others of this round often follow from it. */
     if (!x->notes.lost.text[0]) {
         peer_id_text(name, &x->o.group->members[peer].peer);
-        pl_fail(&x->notes.lost, PL_EIO, "%.60s, which reduces, has left or fallen silent: %.200s",
-                name, why);
+        pl_fail(&x->notes.lost, PL_EIO, "%.60s, which reduces, has left or fallen silent: %.200s%s",
+                name, why, x->o.phase ? "; or its rank of PowerSGD is not ours" : "");
     }
     x->report.reducers_lost++;
 }

@@ -159,6 +159,7 @@ static void on_turn(void *context)
         pl_fail(&a->call.differs, PL_OK, "%s",
                 allreduce_differs(a->round.x) ? allreduce_differs(a->round.x) : "");
         averager_round_clear(a);
+        if (a->round.status == PL_OK && averager_powersgd_reduced(a)) return;
         /* A round without a result leaves the tensors as they were, so trying again costs
          * time only. */
         if (a->round.status == PL_OK) finish(a, PL_OK);
@@ -167,9 +168,13 @@ static void on_turn(void *context)
         else search_again(a);
         return;
     }
+    if (a->call.phase == AVERAGER_COMPUTED) {
+        if (!averager_powersgd_computed(a)) finish(a, a->powersgd.status);
+        return;
+    }
     /* 2. A cancelled step ends here; one with a round waits for that round's end above. */
     if (a->call.ending == ENDING_NOW && a->call.phase != AVERAGER_IDLE &&
-        a->call.phase != AVERAGER_REDUCING) {
+        a->call.phase != AVERAGER_REDUCING && a->call.phase != AVERAGER_COMPUTING) {
         averager_search_cancel(a);
         pl_fail(&a->call.why, PL_EAGAIN, "averaging: cancelled");
         finish(a, PL_EAGAIN);
@@ -197,8 +202,9 @@ static void on_turn(void *context)
     }
     /* 4. A group, the caller's values, and every groupmate's token: the all-reduce begins.
      * Whichever of the three comes last starts it. */
-    if (a->call.phase == AVERAGER_GROUPED && a->call.triggered && !a->admission.left)
-        averager_round_begin(a);
+    if (a->call.phase != AVERAGER_GROUPED || !a->call.triggered || a->admission.left) return;
+    if (a->powersgd.factors) averager_powersgd_begin(a);
+    else averager_round_begin(a);
 }
 
 /* The message about ourselves that every groupmate receives. */
@@ -231,6 +237,7 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     /* The clock is the DHT's: deadlines are compared with other peers' declarations. */
     if (a->call.phase != AVERAGER_IDLE || a->end.closed || s->deadline <= averager_now(a))
         return PL_EUSE;
+    if (a->o.powersgd && !a->powersgd.factors) return PL_EUSE;
     a->search.behind_nat = averager_is_behind_nat(a);
     a->search.number = 0;
     if (may_verify(a, s) && draw_search_number(a)) return PL_ENOMEM;
@@ -312,6 +319,8 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     snprintf(a->names.bits, sizeof a->names.bits, "%s", o->bits ? o->bits : "");
     rc = group_key(a->names.key, o->prefix, o->bits ? o->bits : "", err);
     a->o = *o;
+    if (!rc && o->powersgd && (o->clip != 0 || o->verify))
+        rc = pl_fail(err, PL_EUSE, "averaging: a factor of PowerSGD can't be clipped or verified");
     /* A group of one averages nothing. */
     if (!rc && (o->min_size < 2 || (o->target_size && o->target_size < o->min_size)))
         rc = pl_fail(err, PL_EUSE, "averaging: a group of %zu to %zu peers", o->min_size,
@@ -359,6 +368,14 @@ static void set_state_peer(struct averager *a)
     p->tensors = a->o.tensors;
     p->elements = a->tensors.elements;
     p->schema = a->tensors.schema;
+    if (a->o.powersgd && a->tensors.elements) {
+        /* Its state is the factors Q of a rank that is not known yet: less than half of a tensor
+         * each. */
+        p->tensors = 0;
+        p->any_tensors = a->o.tensors;
+        for (size_t t = 0; t < a->o.tensors; t++)
+            p->any_bytes += a->tensors.elements[t] * sizeof(float) / 2;
+    }
     p->client_mode = a->o.client_mode;
     p->auxiliary = a->o.auxiliary;
     p->silence_max = a->o.sender_timeout > 0 ? a->o.sender_timeout : a->o.request_timeout;
@@ -440,7 +457,7 @@ static void on_closing(void *context)
 {
     struct averager *a = context;
     loop_fn *closed = a->end.closed;
-    if (a->call.phase == AVERAGER_REDUCING) {
+    if (a->call.phase == AVERAGER_REDUCING || a->call.phase == AVERAGER_COMPUTING) {
         /* Threads can't be stopped, and what they read must not be freed: polled, since it
          * happens once. */
         timer_start(a->loop, &a->end.timer, 0.005, on_closing, a);
@@ -449,6 +466,7 @@ static void on_closing(void *context)
     if (a->round.x) averager_round_clear(a);
     averager_protect(a, NULL);
     averager_round_close(a);
+    averager_powersgd_close(a);
     context = a->end.context;
     free_averager(a);
     closed(context);

@@ -11,6 +11,7 @@
 #include "net/hivemind/allreduce/allreduce.h"
 #include "net/hivemind/matchmaking/matchmaking.h"
 #include "bandwidth.h"
+#include "net/hivemind/powersgd/factors.h"
 #include "reliability.h"
 #include "net/hivemind/sharing/state_download.h"
 #include "net/hivemind/sharing/state_share.h"
@@ -45,6 +46,12 @@ struct averager_options {
     double clip;                /* see allreduce.h; 0: the mean */
     int verify;                 /* BTARD in groups where everybody can; elsewhere CenteredClip */
     struct allreduce_validation validation;
+    /* PowerSGD: nothing is averaged before averager_compress. Without clip and verify, which know
+     * no factors. method is of the tensors that are not compressed; of factors below
+     * PL_WIRE_ADAPTIVE values, and of others: */
+    int powersgd;
+    enum factors_feedback feedback;
+    enum pl_compression factor_method[2];
     int client_mode, auxiliary;
     struct reliability
         *reliability; /* shared with other averagers of the run; borrowed. NULL: its own */
@@ -67,6 +74,17 @@ int averager_open(struct averager **a, struct host *h, struct dht_node *n,
 /* Ends what is under way without its callbacks; `closed` is called when nothing of it is left, and
  * a step's tensors are free again. */
 void averager_close(struct averager *a, loop_fn *closed, void *context);
+
+/* --- PowerSGD --------------------------------------------------------------------------------- */
+
+/* rank: what most of those peers compress by that have answered, 0: no tensor; votes: how many they
+ * are; 0: none has. */
+typedef void averager_rank(void *context, int rank, size_t votes);
+/* Asks some peers that average under this key; takes RANK_LIMIT s at most. PL_EUSE: it is being
+ * asked. `answered` does not come if the averager is closed meanwhile. */
+int averager_ask_rank(struct averager *a, averager_rank *answered, void *context);
+/* From now on rounds are of this rank, and begin with no error. PL_EUSE during a step. */
+int averager_compress(struct averager *a, int rank, struct pl_err *err);
 
 /* --- rounds ----------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
  *   averager.c           options, steps, life
  *   averager_search_internal.h    a group is searched: averager_join.c, averager_reachability.c
  *   averager_round_internal.h     it reduces: averager_admit.c, averager_round.c, averager_parts.c
+ *   averager_powersgd_internal.h  a round of two all-reduces: averager_powersgd.c
  *   averager_verify_internal.h    calls that only our own peers have
  *   averager_turn.c      what happens after an event
  *   ../sharing/          states for newcomers, and from donors: it knows nothing of averagers
@@ -14,6 +15,7 @@
 
 #include "net/hivemind/moderation/bans.h"
 #include "averager.h"
+#include "averager_powersgd_internal.h"
 #include "averager_round_internal.h"
 #include "averager_search_internal.h"
 #include "averager_verify_internal.h"
@@ -27,10 +29,12 @@
 enum averager_phase {
     AVERAGER_IDLE,
     AVERAGER_SEARCHING,
-    AVERAGER_SEARCHED, /* search.status says how; the loop acts on it (averager_turn) */
-    AVERAGER_GROUPED,  /* waits for the trigger, and for groupmates' tokens */
-    AVERAGER_REDUCING, /* round.x runs */
-    AVERAGER_REDUCED   /* round.status says how; the loop acts on it */
+    AVERAGER_SEARCHED,  /* search.status says how; the loop acts on it (averager_turn) */
+    AVERAGER_GROUPED,   /* waits for the trigger, and for groupmates' tokens */
+    AVERAGER_COMPUTING, /* PowerSGD: a helper thread has the tensors, before, between and after: */
+    AVERAGER_COMPUTED,  /* powersgd.status says how */
+    AVERAGER_REDUCING,  /* round.x runs */
+    AVERAGER_REDUCED    /* round.status says how; the loop acts on it */
 };
 
 /* How much of the step is still wanted. */
@@ -92,6 +96,7 @@ struct averager {
     struct averager_round round;
     struct averager_parts parts;
     struct averager_verify verify;
+    struct averager_powersgd powersgd;
     struct state_peer state;
     struct state_share share;
     struct state_download download;

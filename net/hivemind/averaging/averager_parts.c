@@ -43,11 +43,13 @@ static void attach(struct part_stream *p, const uint8_t *data, size_t n)
 {
     struct averager *a = averager_of(p);
     struct part_message m;
+    uint8_t name[DHT_ID_BYTES + ALLREDUCE_PHASE_MAX];
     /* Bytes first, then the sender: its ID is the stream's, so it can only take its own
      * place. */
     int place = group_find(&a->round.group, rpc_peer(p->caller.stream));
-    if (part_message_read(&m, data, n, NULL) || m.group_id_n != sizeof a->round.group.id ||
-        memcmp(m.group_id, a->round.group.id, sizeof a->round.group.id)) {
+    const size_t name_n = allreduce_name(name, &a->round.group, a->round.phase.name);
+    if (part_message_read(&m, data, n, NULL) || m.group_id_n != name_n ||
+        memcmp(m.group_id, name, name_n)) {
         refuse(p, MSG_BAD_GROUP_ID);
     } else if (place < 0) {
         /* hivemind answers a stranger with an error of the call instead of a message. */
@@ -82,6 +84,16 @@ static void park(struct part_stream *p, const uint8_t *data, size_t n)
     a->parts.parked_bytes += n;
 }
 
+/* A faster groupmate has begun the next phase of the present round. */
+static int is_later(const struct averager *a, const uint8_t *data, size_t n)
+{
+    uint8_t name[DHT_ID_BYTES + ALLREDUCE_PHASE_MAX];
+    struct part_message m;
+    return a->round.phase.later && !part_message_read(&m, data, n, NULL) && m.group_id &&
+           m.group_id_n == allreduce_name(name, &a->round.group, a->round.phase.later) &&
+           !memcmp(m.group_id, name, m.group_id_n);
+}
+
 static void part_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct part_stream *p = context;
@@ -95,7 +107,7 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     /* It has sent something in time; from here the round's own limits hold, or, while it is
      * parked, ours: we are the one that is late. */
     rpc_deadline(p->caller.stream, 0);
-    if (a->call.phase == AVERAGER_REDUCING) attach(p, data, n);
+    if (a->call.phase == AVERAGER_REDUCING && !is_later(a, data, n)) attach(p, data, n);
     /* The group ID can't be judged yet: we may be about to hear BEGIN_ALLREDUCE. hivemind's
      * peers wait in the same place. [spec hivemind-protocol 5.4] */
     else if (a->call.phase != AVERAGER_IDLE) park(p, data, n);
@@ -180,7 +192,7 @@ void averager_attach_parked(struct averager *a)
         struct part_stream *p = (struct part_stream *)c;
         next = c->next;
         if (p->state == PART_STREAM_NEW) limit_first_part(p);
-        if (p->state != PART_STREAM_PARKED) continue;
+        if (p->state != PART_STREAM_PARKED || is_later(a, p->first, p->first_n)) continue;
         /* Taken out of the stream first: attaching may refuse it and free the stream. */
         uint8_t *first = p->first;
         size_t n = p->first_n;

@@ -143,10 +143,11 @@ static struct rpc_stream *stream_from(const struct averager *a, size_t peer)
 static size_t moved(void *context, size_t peer, enum allreduce_way way)
 {
     const struct averager *a = context;
-    struct rpc_stream *s = way == ALLREDUCE_OUT ? a->round.out[peer].stream : stream_from(a, peer);
+    struct rpc_stream *s = stream_of(a, peer, way);
     /* Of a message of ours: its length less what is still queued. Of one that comes: what
      * has arrived of it so far. */
     size_t queued = s && way == ALLREDUCE_OUT ? rpc_queued(s) : 0;
+    if (!s && way == ALLREDUCE_IN) s = stream_from(a, peer);
     if (!s) return 0;
     /* Nothing of ours is on its way, so it is an answer's bytes that count. */
     if (!queued) return rpc_unread(s);
@@ -351,6 +352,17 @@ static int prepare(struct averager *a)
     return rc;
 }
 
+/* Shares and weights are the group's in each phase. The time limit is of all of them. */
+static void set_phase(struct allreduce_options *o, const struct round_phase *p)
+{
+    o->phase = p->name;
+    o->tensors = p->what->tensors;
+    o->elements = p->what->elements;
+    o->method = p->what->method;
+    o->tensor = p->what->tensor;
+    if (o->time_limit > 0) o->time_limit = fmax(1, o->time_limit - p->spent);
+}
+
 void averager_round_begin(struct averager *a)
 {
     struct allreduce_options o = { .be = a->o.be,
@@ -384,6 +396,7 @@ void averager_round_begin(struct averager *a)
     for (size_t i = 0; i < a->round.group.count; i++)
         if (i != a->round.group.self) averager_see(a, &a->round.group.members[i].peer);
     o.share = a->round.share;
+    if (a->round.phase.what) set_phase(&o, &a->round.phase);
     /* Verification takes as long as it takes, and has silences of its own. */
     o.patience = o.verify || a->o.sender_timeout <= 0 || a->o.timeouts_only ? NULL
                                                                             : a->round.patience;

@@ -6,6 +6,7 @@
 
 #include "net/hivemind/allreduce/allreduce.h"
 #include "bandwidth.h"
+#include "net/hivemind/powersgd/factors.h"
 #include "net/hivemind/sharing/callers.h"
 #include "net/libp2p/rpc/rpc.h"
 
@@ -43,8 +44,16 @@ struct out_stream {
     size_t sent_n; /* bytes of the last message */
 };
 
+/* One of several all-reduces of a group, each with tensors of its own: PowerSGD's. */
+struct round_phase {
+    const struct factors_phase *what; /* NULL: the group has one, of the caller's tensors */
+    const char *name, *later;         /* later: of the one that follows, NULL: this is the last */
+    double spent;                     /* s of the round's time limit, by earlier ones */
+};
+
 struct averager_round {
     struct group group;
+    struct round_phase phase;
     struct allreduce *x;            /* NULL: none */
     int status;                     /* of the one that has ended */
     struct allreduce_memory memory; /* its, from one round to the next */

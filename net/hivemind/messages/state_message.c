@@ -95,6 +95,13 @@ void state_load_expect(struct state_load *l, const struct schema_tensor *schema,
     if (l->metadata_max > STATE_METADATA_MAX) l->metadata_max = STATE_METADATA_MAX;
 }
 
+void state_load_expect_any(struct state_load *l, size_t bytes, size_t tensors)
+{
+    state_load_expect(l, NULL, 0);
+    l->bytes_max += bytes;
+    l->tensors_max = tensors + 1 < STATE_TENSORS_MAX ? tensors + 1 : STATE_TENSORS_MAX;
+}
+
 /* A zeroed state_load has no expectation: then only the constants bound it. */
 static size_t metadata_max(const struct state_load *l)
 {

@@ -61,6 +61,8 @@ struct state_load {
 /* Expects these tensors first, and behind them no more than their optimizer's state takes: whatever
  * is beyond is refused before it is kept. A zeroed state_load takes any. */
 void state_load_expect(struct state_load *l, const struct schema_tensor *schema, size_t count);
+/* Expects any tensors, as many as these with as many bytes at most. */
+void state_load_expect_any(struct state_load *l, size_t bytes, size_t tensors);
 /* The longest message: the first one has all the metadata. */
 size_t state_load_message_max(const struct state_load *l);
 /* PL_EFORMAT, PL_ELIMIT with a sentence; then clear. */

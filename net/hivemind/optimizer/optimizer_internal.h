@@ -13,6 +13,7 @@
 #include "net/hivemind/swarm/membership.h"
 
 #include <pthread.h>
+#include <string.h>
 
 /* What was accumulated for a step. */
 struct step_account {
@@ -104,6 +105,13 @@ int collaborative_is_hopeless(struct pl_collaborative *c);
  * reports the event. */
 int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
                           const struct training_round *round);
+
+/* 1: a common step is along an averaged gradient; 0: along a change of the parameters. */
+static inline int collaborative_averages_gradients(const struct pl_collaborative_options *o)
+{
+    return !strcmp(o->algorithm, "gradients") || !strcmp(o->algorithm, "powersgd") ||
+           !strcmp(o->algorithm, "powersgd_own");
+}
 
 /* --- optimizer_local.c */
 

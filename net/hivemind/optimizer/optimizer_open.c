@@ -41,6 +41,11 @@ static void set_defaults(struct pl_collaborative_options *o)
     o->bandwidth = o->bandwidth > 0 ? o->bandwidth : o->bandwidth < 0 ? 0 : PL_BANDWIDTH_UNKNOWN;
 }
 
+static int is_powersgd(const struct pl_collaborative_options *o)
+{
+    return !strcmp(o->algorithm, "powersgd") || !strcmp(o->algorithm, "powersgd_own");
+}
+
 /* What would only fail later, in the middle of a round, is refused here. */
 static int check_options(const struct pl_collaborative_run *run,
                          const struct pl_collaborative_options *o, struct pl_err *err)
@@ -60,12 +65,21 @@ static int check_options(const struct pl_collaborative_run *run,
         o->matchmaking_time < 0 || o->averaging_timeout < 0 || o->allreduce_timeout < 0 ||
         o->min_peers_timeout < 0)
         return pl_fail(err, PL_EUSE, "a number of the options is negative");
-    if (strcmp(o->algorithm, "gradients") && strcmp(o->algorithm, "diloco") &&
+    if (!collaborative_averages_gradients(o) && strcmp(o->algorithm, "diloco") &&
         strcmp(o->algorithm, "local_sgd"))
         return pl_fail(err, PL_EUSE,
-                       "algorithm '%.40s': peers of a run train by gradients, diloco or local_sgd",
+                       "algorithm '%.40s': peers of a run train by gradients, powersgd, "
+                       "powersgd_own, diloco or local_sgd",
                        o->algorithm);
-    if (strcmp(o->algorithm, "gradients") && (o->delay || o->verify))
+    if (is_powersgd(o) && (o->clip != 0 || o->verify))
+        return pl_fail(err, PL_EUSE,
+                       "algorithm %s: a peer's factors mean nothing without the others', so they "
+                       "can't be clipped or verified: without clip and verify",
+                       o->algorithm);
+    if (o->powersgd_rank < 0 || o->powersgd_rank > FACTORS_RANK_MAX)
+        return pl_fail(err, PL_EUSE, "PowerSGD of rank %d: expected 1 to %d", o->powersgd_rank,
+                       FACTORS_RANK_MAX);
+    if (!collaborative_averages_gradients(o) && (o->delay || o->verify))
         return pl_fail(err, PL_EUSE,
                        "algorithm %s: its rounds cannot be delayed, and no peer can recompute what "
                        "others have trained: without delay and verify",
@@ -192,6 +206,8 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         /* OpenDiLoCo's target is that of an outer step. */
         .target_batch = c->outer.state ? o->target_batch * o->inner_steps : o->target_batch,
         .local_steps = c->outer.state != NULL,
+        .powersgd = is_powersgd(o),
+        .feedback = strcmp(o->algorithm, "powersgd_own") ? FACTORS_GROUP : FACTORS_OWN,
         .min_peers = o->min_peers,
         .min_peers_timeout = o->min_peers_timeout,
         .matchmaking_time = o->matchmaking_time,
@@ -217,6 +233,11 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         /* One method for each tensor: "run" takes 8 bits for large ones, float16 for the others,
          * by the size of the whole tensor. */
         rc = compression_named(&method[i], o->compression, state->tensors[state->order[i]].n,
+                               PL_WIRE_ADAPTIVE);
+    /* A factor by its own size. */
+    if (!rc) rc = compression_named(&options.factor_method[0], o->compression, 1, PL_WIRE_ADAPTIVE);
+    if (!rc)
+        rc = compression_named(&options.factor_method[1], o->compression, PL_WIRE_ADAPTIVE,
                                PL_WIRE_ADAPTIVE);
     if (!rc && (!(c->host = optimizer_state_host(state)) || delayed_open(c)))
         rc = pl_fail(err, PL_ENOMEM, "no memory");
@@ -246,6 +267,8 @@ static int enter_run(struct pl_collaborative *c, struct pl_err *err)
     /* Reads everybody's progress once, before anything of ours is reported. */
     training_enter(c->training, c->epoch);
     collaborative_report(c, &ready);
+    if (is_powersgd(&c->o) && training_compress(c->training, &c->o.powersgd_rank, err))
+        return PL_EIO;
     /* A state of the swarm replaces our values; PL_ENOTFOUND: no peer shares one, so we are the
      * first. */
     loaded = c->o.fresh ? PL_OK : collaborative_load(c, c->epoch, &why);

@@ -60,7 +60,7 @@ int local_open(struct pl_collaborative *c, struct pl_err *err)
     struct pl_outer_setup setup;
     uint64_t steps;
     int rc = PL_OK;
-    if (!strcmp(o->algorithm, "gradients")) return PL_OK;
+    if (collaborative_averages_gradients(o)) return PL_OK;
     c->outer.state = c->trainer.outer;
     pl_outer_defaults(&setup);
     setup.H = (int)o->inner_steps;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a part of ours may hold, so that groupmates take it (PART_VALUE_MAX), with space for a sum of
- * 1000 peers. */
+/* What a part of ours may hold, so that groupmates take it (PART_VALUE_MAX), with space for a sum
+ * of 1000 peers. */
 #define FACTORS_VALUE_MAX 1e15f
 
 /* --- shapes ----------------------------------------------------------------------------------- */

@@ -89,9 +89,9 @@ int factors_shape(size_t *a, size_t *b, const struct schema_tensor *tensor, int 
 int factors_open(struct factors **f, const struct factors_options *o, struct pl_err *err);
 void factors_close(struct factors *f); /* NULL may be closed */
 
-/* gradient: (tensors) host memory, borrowed until the round has ended, and changed by phase Q and by
- * `finish` alone. PL_EFORMAT: the gradient is beyond what can be sent; otherwise the status of the
- * backend. */
+/* gradient: (tensors) host memory, borrowed until the round has ended, and changed by phase Q and
+ * by `finish` alone. PL_EFORMAT: the gradient is beyond what can be sent; otherwise the status of
+ * the backend. */
 int factors_begin(struct factors *f, float *const *gradient);
 int factors_project(struct factors *f, float *const *gradient);
 int factors_finish(struct factors *f, float *const *gradient);

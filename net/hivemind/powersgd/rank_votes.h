@@ -1,6 +1,6 @@
-/* rank_votes.h - which rank does a run's PowerSGD have? Peers of different ranks form groups, as the
- * rank is no part of their schema hash, and then no round of theirs ends well. So a newcomer reads
- * the rank from the states that other peers give: their factors Q, of shape (b,r).
+/* rank_votes.h - which rank does a run's PowerSGD have? Peers of different ranks form groups, as
+ * the rank is no part of their schema hash, and then no round of theirs ends well. So a newcomer
+ * reads the rank from the states that other peers give: their factors Q, of shape (b,r).
  * [spec wire-extensions A.4, A.5]
  *
  * Anybody can give a state. Each of a few peers has one vote, and the rank with the most counts.

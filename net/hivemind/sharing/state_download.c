@@ -15,6 +15,7 @@
 #include <string.h>
 
 static void try_donor(struct state_download *d);
+static void take_state(struct state_download *d, size_t confirmed);
 
 /* What was kept to compare states with; before the next load it means nothing. */
 static void clear_claims(struct state_download *d)
@@ -88,6 +89,7 @@ static void check_state(void *context)
     int rc = d->check ? d->check(d->context, &d->load, &d->why) : PL_OK;
     if (rc == PL_EAGAIN) timer_start(d->peer->loop, &d->next, STATE_CHECK_PAUSE, check_state, d);
     else if (rc) next_donor(d, rc);
+    else if (!d->peer->tensors) take_state(d, 1);
     else
         witnesses_ask(&d->witnesses, d->donors, d->count, &d->donors[d->at - 1].peer, &d->failures,
                       judge_state, d);
@@ -205,7 +207,8 @@ static void open_donor(struct state_download *d)
     /* A donor may keep us waiting between messages as long as a groupmate between parts. */
     const double limit = d->peer->silence_max;
     state_pace_begin(&d->pace, loop_now(d->peer->loop));
-    state_load_expect(&d->load, d->peer->schema, d->peer->tensors);
+    if (d->peer->tensors) state_load_expect(&d->load, d->peer->schema, d->peer->tensors);
+    else state_load_expect_any(&d->load, d->peer->any_bytes, d->peer->any_tensors);
     d->stream = rpc_open(d->peer->host, donor, d->peer->download, state_load_message_max(&d->load),
                          limit, &events, d);
     if (!d->stream) {

@@ -16,8 +16,10 @@ struct state_peer {
     struct dht_id id;               /* of that key */
     struct bytes subkey;            /* our peer ID, as it stands in the DHT; the owner clears it */
     const char *download, *samples; /* the names of the two calls */
-    size_t tensors;                 /* that are averaged; a state begins with them */
-    const size_t *elements;         /* (tensors) */
+    size_t tensors; /* that are averaged; a state begins with them. 0: it has any tensors, and no
+                     * other donor can confirm them */
+    size_t any_bytes, any_tensors;      /* then: the most of them */
+    const size_t *elements;             /* (tensors) */
     const struct schema_tensor *schema; /* (tensors) */
     int client_mode, auxiliary;
     double silence_max; /* s that a donor may be silent between messages */

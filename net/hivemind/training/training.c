@@ -323,13 +323,19 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         { "GradientAverager", TRAINING_STATE_CLASS },
         { "DiLoCoGradAverager", "DiLoCoStateAverager" } /* [spec outer-steps 4] */
     };
+    static const char *const powersgd_name[] = {
+        [FACTORS_GROUP] = "PowerSGDGradientAverager",
+        /* of our own: two rules of feedback in one group diverge [spec wire-extensions A.3] */
+        [FACTORS_OWN] = "PowerSGDOwnFeedbackAverager"
+    };
     char prefix[GROUP_KEY_MAX];
+    const char *name = class_name[c->o.local_steps][which];
     /* Peers with local steps begin their round up to one matchmaking time apart: each goes by its
      * estimate of when the slowest will be done. [spec outer-steps 4] */
     const double skew = c->o.local_steps ? c->o.matchmaking_time : 0;
     struct averager_options o = {
         .prefix = prefix,
-        .class_name = class_name[c->o.local_steps][which],
+        .class_name = c->o.powersgd && which == GRADIENT ? powersgd_name[c->o.feedback] : name,
         .bits = c->o.group_bits,
         .target_size = c->o.group_size,
         .be = c->o.be,
@@ -352,6 +358,9 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
          * CenteredClip bounds what one peer changes. */
         .verify = c->o.verify && which == GRADIENT,
         .clip = c->o.verify ? ALLREDUCE_CLIP_USUAL : c->o.clip,
+        .powersgd = c->o.powersgd && which == GRADIENT,
+        .feedback = c->o.feedback,
+        .factor_method = { c->o.factor_method[0], c->o.factor_method[1] },
         .client_mode = c->o.client_mode,
         .auxiliary = c->o.auxiliary,
         .absent = is_absent,

@@ -49,6 +49,12 @@ struct training_options {
      * of the parameters, each with weight 1, and the averagers have OpenDiLoCo's names. [spec
      * outer-steps 4] */
     int local_steps;
+    /* Gradients are averaged by PowerSGD, with the names of hivemind's PowerSGDGradientAverager, or
+     * with others where the feedback is not hivemind's, so that the two never meet. Call
+     * training_compress before the first round. */
+    int powersgd;
+    enum factors_feedback feedback;
+    enum pl_compression factor_method[2]; /* see averager.h */
     size_t min_peers; /* that train, before the first common step: with fewer it waits, for */
     double min_peers_timeout; /* s at most; 0, 1: it does not wait */
     double matchmaking_time, averaging_timeout, allreduce_timeout;
@@ -83,6 +89,10 @@ void training_get_view(struct training *c, struct training_view *v);
 
 /* Waits for a first view of the swarm. */
 void training_enter(struct training *c, int64_t epoch);
+/* With PowerSGD. *rank: the user's; 0: the run's, or FACTORS_RANK_USUAL where no peer tells it;
+ * then the one that is used. Waits. PL_EUSE with a sentence: most of the others have another
+ * rank. */
+int training_compress(struct training *c, int *rank, struct pl_err *err);
 /* Downloads a state of the swarm; waits. PL_ENOTFOUND: nobody shares one. *state:
  * state_load_clear. Refused is a state whose epoch is beyond the others' lead, or beyond `most`
  * while fewer than two others report progress. When several downloads in a row have not shown

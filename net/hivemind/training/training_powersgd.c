@@ -1,0 +1,65 @@
+/* training_powersgd.c - which rank the run's PowerSGD has, before this peer takes part in a round.
+ * [spec wire-extensions A.4, A.5]
+ *
+ * The rank is no part of what matchmaking compares. Peers of two ranks form one group, whose rounds
+ * all fail, one timeout after the other. So a peer asks others for their rank first, and one that
+ * was told another rank by its user does not begin. */
+#include "training_internal.h"
+
+#include <stdio.h>
+
+static void on_rank(void *context, int rank, size_t votes)
+{
+    struct request *w = context;
+    w->number = rank;
+    w->left = (int)votes;
+    request_complete(w, PL_OK);
+}
+
+static void begin_ask(void *context)
+{
+    struct request *w = context;
+    int rc = averager_ask_rank(w->c->a[GRADIENT], on_rank, w);
+    if (rc) request_complete(w, rc);
+}
+
+static void begin_compress(void *context)
+{
+    struct request *w = context;
+    request_complete(w, averager_compress(w->c->a[GRADIENT], (int)w->number, w->err));
+}
+
+/* Peers that compress nothing have any rank at which nothing pays. */
+static int is_same(const struct training *c, int rank, int theirs)
+{
+    return theirs ? rank == theirs : !factors_count(c->o.schema, c->o.tensors, rank);
+}
+
+/* Where the user names no rank, the run decides. Otherwise one peer's state does not stop this one,
+ * and most of the others' do. */
+static int choose_rank(struct training *c, int *rank, int theirs, size_t votes, struct pl_err *err)
+{
+    const int wanted = *rank;
+    struct training_view v;
+    char text[256];
+    if (!wanted) *rank = votes && theirs ? theirs : FACTORS_RANK_USUAL;
+    if (!votes || is_same(c, *rank, theirs)) return PL_OK;
+    training_get_view(c, &v);
+    snprintf(text, sizeof text,
+             "%zu of the run's peers compress gradients by PowerSGD of rank %d%s, this one by rank "
+             "%d: use --powersgd-rank %d",
+             votes, theirs, theirs ? "" : " (no tensor at all)", *rank, theirs ? theirs : *rank);
+    if (!wanted || 2 * votes > v.peers - 1) return pl_fail(err, PL_EUSE, "%s", text);
+    training_warn(c, text);
+    return PL_OK;
+}
+
+int training_compress(struct training *c, int *rank, struct pl_err *err)
+{
+    struct request ask = { .c = c, .err = err }, compress = { .c = c, .err = err };
+    int rc = request_wait(&ask, begin_ask);
+    if (rc) return pl_fail(err, rc, "PowerSGD: no memory");
+    if ((rc = choose_rank(c, rank, (int)ask.number, (size_t)ask.left, err))) return rc;
+    compress.number = *rank;
+    return request_wait(&compress, begin_compress);
+}
