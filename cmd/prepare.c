@@ -13,10 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
-#define CODEC_FILE_MAX (1u << 30) /* bytes: the official model has 280 MB */
-#define BROKEN_SHOWN 20           /* lines about broken pictures; the others are only counted */
+#define BROKEN_SHOWN 20 /* lines about broken pictures; the others are only counted */
 
 struct options {
     const char *data, *codec, *out, *stem, *nsfw;
@@ -91,18 +89,6 @@ static int watch(void *context, const struct prepare_counts *c, const char *brok
     return interrupted();
 }
 
-/* What tells one codec's weights from another's. */
-static int identify(char text[16], const char *path, struct pl_err *err)
-{
-    void *data;
-    size_t bytes;
-    int rc = pl_file_read(&data, &bytes, path, CODEC_FILE_MAX, err);
-    if (rc) return rc;
-    snprintf(text, 16, "%08lx", (unsigned long)crc32_z(crc32(0, NULL, 0), data, bytes));
-    free(data);
-    return PL_OK;
-}
-
 static void report(const struct prepare_counts *c, const char *out)
 {
     printf("%zu picture%s in %zu shard%s of %s (%zu found complete); %zu broken left out\n",
@@ -118,7 +104,7 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
 {
     struct view v = { .total = list->count };
     struct prepare_counts counts;
-    char id[16];
+    char id[VQGAN_IDENTITY_SIZE];
     struct prepare_options p = { .folder = o->out,
                                  .stem = o->stem,
                                  .codec = id,
@@ -127,7 +113,7 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
                                  .batch = (int)o->batch,
                                  .rows = (size_t)o->rows,
                                  .quality = (int)o->quality };
-    int rc = identify(id, o->codec, err);
+    int rc = pl_vqgan_identity(id, o->codec, err);
     if (rc) return rc;
     if ((rc = outputs_check_folder(o->out, err))) return rc;
     if (list->uncaptioned)

@@ -41,8 +41,9 @@ static int find_model(char **file, const char *path, struct pl_err *err)
 
 /* Reads the configuration that a checkpoint carries in its metadata, or `name`; opens the model and
  * loads it. */
-static int load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
-                      const char *name, struct pl_err *err)
+static int load_model(struct pl_dalle **model, char codec[TRAIN_CODEC_MAX + 1],
+                      const struct pl_backend *be, const char *path, const char *name,
+                      struct pl_err *err)
 {
     struct pl_dalle_config config;
     struct st_file *f = NULL;
@@ -59,6 +60,7 @@ static int load_model(struct pl_dalle **model, const struct pl_backend *be, cons
     json_decref(json);
     if (!rc) rc = pl_dalle_open(model, &config, be, 0, err);
     if (!rc) rc = train_job_load(*model, NULL, NULL, NULL, file, err);
+    if (!rc) rc = train_job_codec(codec, file, err);
     if (rc) {
         pl_dalle_close(*model);
         *model = NULL;
@@ -67,13 +69,29 @@ static int load_model(struct pl_dalle **model, const struct pl_backend *be, cons
     return rc;
 }
 
+/* Another codec decodes the same image tokens to other pictures, which look like a bad model's. */
+static int compare_codecs(const char *trained, const char *model, const char *codec,
+                          struct pl_err *err)
+{
+    char ours[VQGAN_IDENTITY_SIZE];
+    int rc = pl_vqgan_identity(ours, codec, err);
+    if (rc || !strcmp(ours, trained)) return rc;
+    return pl_fail(
+        err, PL_EUSE,
+        "%.200s is trained on image tokens of codec %s, %.200s is codec %s: --codec FILE "
+        "has to be the file that potluck prepare encoded the pictures with",
+        model, trained, codec, ours);
+}
+
 int image_sampler_open(struct image_sampler *p, const struct pl_backend *be, const char *model,
                        const char *config, const char *tokenizer, const char *codec,
                        struct pl_err *err)
 {
+    char trained[TRAIN_CODEC_MAX + 1] = "";
     int rc = PL_OK;
     memset(p, 0, sizeof *p);
-    if (model) rc = load_model(&p->model, be, model, config, err);
+    if (model) rc = load_model(&p->model, trained, be, model, config, err);
+    if (!rc && codec && *trained) rc = compare_codecs(trained, model, codec, err);
     if (!rc && tokenizer) rc = pl_unigram_open(&p->tokenizer, tokenizer, err);
     if (!rc && codec) {
         rc = pl_vqgan_open(&p->codec, codec, be, 0, err);

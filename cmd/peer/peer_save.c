@@ -207,7 +207,7 @@ static void save(struct peer_save *p)
                                   &err);
     state_load_clear(&p->load);
     if (!rc)
-        rc = train_job_save(p->model->dalle, p->model->optimizer, NULL, (uint64_t)epoch, NULL,
+        rc = train_job_save(p->model->dalle, p->model->optimizer, NULL, (uint64_t)epoch, NULL, NULL,
                             p->o.folder, (int)p->o.keep, &path, &err);
     if (!rc) {
         p->epoch = epoch;

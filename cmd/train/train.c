@@ -238,6 +238,17 @@ static int compare_with_before(const struct train_requests *w, const struct run_
     return rc;
 }
 
+/* Shards of web servers name their codec when they are opened. */
+static int take_codec(struct train_requests *w, struct run_manifest *m, struct pl_err *err)
+{
+    const char *codec = pl_batch_stream_codec(w->data.stream);
+    snprintf(m->codec, sizeof m->codec, "%s", codec);
+    w->job.codec = m->codec;
+    if (!*codec || !w->agreed || !*w->agreed->codec || !strcmp(codec, w->agreed->codec))
+        return PL_OK;
+    return pl_fail(err, PL_EUSE, "codec: %s here, %s in the run", codec, w->agreed->codec);
+}
+
 static int run(struct train_requests *w, struct pl_err *err)
 {
     struct pl_backend be, host;
@@ -276,16 +287,17 @@ static int run(struct train_requests *w, struct pl_err *err)
     if (!rc) rc = train_describe(&manifest, w, &config, err);
     if (!rc && w->agreed) rc = manifest_compare(&manifest, w->agreed, err);
     if (!rc && w->job.resume) rc = compare_with_before(w, &manifest, err);
-    /* A name or a model that no manifest can hold is no reason not to train. */
-    if (!rc && manifest_write(&options, &manifest, NULL) == PL_ENOMEM)
-        rc = pl_fail(err, PL_ENOMEM, "no memory");
     w->swarm.manifest = &manifest;
-    w->job.options = options;
     w->job.why = err;
     if (!rc)
         rc = train_data_open(&w->data, &config, w->job.micro_batch,
                              (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed),
                              (uint64_t)w->limit, &w->job.source, err);
+    if (!rc) rc = take_codec(w, &manifest, err);
+    /* A name or a model that no manifest can hold is no reason not to train. */
+    if (!rc && manifest_write(&options, &manifest, NULL) == PL_ENOMEM)
+        rc = pl_fail(err, PL_ENOMEM, "no memory");
+    w->job.options = options;
     if (!rc && w->data.without_count && w->evaluate_every) {
         w->held_out.every = (int)w->evaluate_every;
         w->job.held_out = &w->held_out;

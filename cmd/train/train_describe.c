@@ -2,7 +2,6 @@
  * the tokenizer by its digest, the image tokens by their codec. */
 #include "train_agree.h"
 #include "data/files/file.h"
-#include "data/files/json.h"
 #include "data/pairs/shard.h"
 
 #include <openssl/evp.h>
@@ -30,17 +29,9 @@ static int digest_file(char hex[MANIFEST_DIGEST_MAX + 1], const char *path, stru
 static void codec_of_shard(char codec[MANIFEST_DIGEST_MAX + 1], const char *path)
 {
     struct shard *shard;
-    const char *origin;
-    const json_t *name;
-    json_t *root;
     *codec = 0;
     if (strstr(path, "://") || pl_shard_open(&shard, path, NULL)) return;
-    origin = pl_shard_meta(shard, "potluck");
-    root = origin ? pl_json_load(origin, strlen(origin), 0, NULL) : NULL;
-    name = json_object_get(root, "codec");
-    if (json_is_string(name) && json_string_length(name) <= MANIFEST_DIGEST_MAX)
-        strcpy(codec, json_string_value(name));
-    json_decref(root);
+    pl_shard_codec(codec, shard);
     pl_shard_close(shard);
 }
 

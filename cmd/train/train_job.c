@@ -87,7 +87,7 @@ static json_t *aliases(const struct pl_dalle *m)
 }
 
 int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
-                   const struct pl_outer *outer, uint64_t step, json_t *position,
+                   const struct pl_outer *outer, uint64_t step, const char *codec, json_t *position,
                    const char *folder, int keep, char **written, struct pl_err *err)
 {
     struct pl_checkpoint c = { .params = &model->params, .optimizer = optimizer, .outer = outer };
@@ -98,8 +98,9 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
     /* Everything that --resume and generate need besides the tensors is in the metadata. */
     c.config = pl_dalle_config_to_json(&model->config);
     c.alias = aliases(model);
-    c.training = json_pack("{s:I, s:I, s:O?}", "step", (json_int_t)step, "optimizer_steps",
-                           (json_int_t)pl_optimizer_steps(optimizer), "data", position);
+    c.training = json_pack("{s:I, s:I, s:s*, s:O?}", "step", (json_int_t)step, "optimizer_steps",
+                           (json_int_t)pl_optimizer_steps(optimizer), "codec",
+                           codec && *codec ? codec : NULL, "data", position);
     if (!path || !c.config || !c.alias || !c.training)
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", folder);
     else rc = pl_checkpoint_save(&c, path, err);
@@ -131,8 +132,8 @@ static int save_options(struct state *s, struct pl_err *err)
 static int save(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
-    int rc = train_job_save(s->t->model, s->t->optimizer, job->outer, s->t->step, s->position,
-                            job->out, job->keep, NULL, err);
+    int rc = train_job_save(s->t->model, s->t->optimizer, job->outer, s->t->step, job->codec,
+                            s->position, job->out, job->keep, NULL, err);
     if (!rc) s->saved_step = s->t->step;
     return rc ? rc : save_options(s, err);
 }
@@ -310,6 +311,34 @@ static int one_step(struct state *s, struct pl_err *err)
     return stepped(s, &r, took, err);
 }
 
+int train_job_codec(char codec[TRAIN_CODEC_MAX + 1], const char *path, struct pl_err *err)
+{
+    struct st_file *f;
+    json_t *training = NULL;
+    const char *name;
+    int rc = pl_weights_open(&f, path, err);
+    *codec = 0;
+    if (rc) return rc;
+    if (pl_safetensors_meta(f, "training") && !(training = pl_checkpoint_json(f, "training", err)))
+        rc = PL_EFORMAT;
+    name = json_string_value(json_object_get(training, "codec"));
+    if (name && strlen(name) <= TRAIN_CODEC_MAX) strcpy(codec, name);
+    json_decref(training);
+    pl_safetensors_close(f);
+    return rc;
+}
+
+/* Codes of another codec mean other pictures: what was learnt would be unlearnt. */
+static int check_codec(const struct train_job *job, const char *path, struct pl_err *err)
+{
+    char codec[TRAIN_CODEC_MAX + 1];
+    int rc = train_job_codec(codec, path, err);
+    if (rc || !*codec || !job->codec || !*job->codec || !strcmp(codec, job->codec)) return rc;
+    return pl_fail(err, PL_EUSE,
+                   "--resume: %.200s is trained on image tokens of codec %s, --data is of %s", path,
+                   codec, job->codec);
+}
+
 /* The folder, the checkpoint to go on from, and the log without what came after it. */
 static int prepare(struct state *s, struct pl_err *err)
 {
@@ -323,6 +352,7 @@ static int prepare(struct state *s, struct pl_err *err)
         rc = pl_checkpoint_newest(&newest, job->out, err);
         if (!rc && !newest)
             rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to continue from", job->out);
+        if (!rc) rc = check_codec(job, newest, err);
         if (!rc) rc = train_job_load(s->t->model, s->t, &source, job->outer, newest, err);
         if (!rc && !job->quiet) fprintf(stderr, "continuing from %s\n", newest);
         if (!rc && s->t->step >= job->steps)

@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #define TRAIN_OPTIONS_FILE "options.json" /* a manifest, next to the checkpoints */
+#define TRAIN_CODEC_MAX 64                /* characters, as SHARD_CODEC_MAX */
 #define TRAIN_DATA_NAME 33                /* half a SHA-256, and the zero */
 
 /* Where samples come from, micro_batch at a time. Order must depend on the position alone. */
@@ -65,6 +66,7 @@ struct train_job {
     struct train_held_out *held_out; /* NULL: none */
     struct pl_outer *outer;          /* of --algorithm, borrowed, in every checkpoint; NULL: none */
     train_swarm_fn *train_swarm;     /* NULL: alone */
+    const char *codec; /* whose image tokens these are, for the checkpoints; NULL, "": not known */
     const char *options; /* for TRAIN_OPTIONS_FILE, with the first checkpoint; NULL: none */
     struct pl_err *why;  /* gets the error that train_job_run prints; NULL: nobody asks */
     void *swarm_context;
@@ -89,17 +91,21 @@ void train_memory_plan(struct pl_memory_plan *plan, const struct pl_dalle_config
                        int micro_batch, enum pl_activations activations,
                        const struct pl_optimizer_options *optimizer);
 
-/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. outer: NULL, or
+/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. codec: NULL, or
+ * the one of the image tokens. outer: NULL, or
  * the state of an algorithm that peers train together by. position: of
  * the data; NULL: of a peer that has none, and a peer that resumes from it starts at its own.
  * *path, if asked for, is the caller's to free. */
 int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
-                   const struct pl_outer *outer, uint64_t step, json_t *position,
+                   const struct pl_outer *outer, uint64_t step, const char *codec, json_t *position,
                    const char *folder, int keep, char **path, struct pl_err *err);
 
 /* Parameters (and, when trainer is given, moments, step and data position) from a checkpoint.
  * source and outer may be NULL. */
 int train_job_load(struct pl_dalle *model, struct pl_trainer *trainer, struct train_source *source,
                    struct pl_outer *outer, const char *path, struct pl_err *err);
+
+/* The codec of the image tokens that a checkpoint was trained on; "" if it names none. */
+int train_job_codec(char codec[TRAIN_CODEC_MAX + 1], const char *path, struct pl_err *err);
 
 #endif

@@ -1,13 +1,18 @@
 /* vqgan_file.c - VQGAN's weights from and to files, optionally as float16. */
 #include "vqgan_file.h"
+#include "data/files/file.h"
 #include "data/files/json.h"
 #include "checkpoint.h"
 #include "weights.h"
 #include "../../runtime/models.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
+
+#define FILE_MAX ((size_t)1 << 30) /* bytes: the official model has 280 MB */
 
 int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be, int with_grad,
                   struct pl_err *err)
@@ -25,6 +30,18 @@ int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend 
     }
     pl_safetensors_close(f);
     return rc;
+}
+
+int pl_vqgan_identity(char text[VQGAN_IDENTITY_SIZE], const char *path, struct pl_err *err)
+{
+    void *data;
+    size_t bytes;
+    int rc = pl_file_read(&data, &bytes, path, FILE_MAX, err);
+    if (rc) return rc;
+    snprintf(text, VQGAN_IDENTITY_SIZE, "%08lx",
+             (unsigned long)crc32_z(crc32(0, NULL, 0), data, bytes));
+    free(data);
+    return PL_OK;
 }
 
 /* Rounds to the nearest float16, ties to even; 65520 and more become infinite. */

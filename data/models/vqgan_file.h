@@ -8,6 +8,8 @@
 
 #include <jansson.h>
 
+#define VQGAN_IDENTITY_SIZE 9 /* its zero included */
+
 /* Parses {"embed_dim", "n_embed", "ddconfig": {"ch", "ch_mult", ...}}; a Gumbel model has
  * "kl_weight". PL_EFORMAT or PL_EUSE with a message that begins with `where`. */
 int pl_vqgan_config_parse(struct pl_vqgan_config *config, const json_t *json, const char *where,
@@ -27,6 +29,9 @@ int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f
  * or one of another shape, is an error that names it. */
 int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be, int with_grad,
                   struct pl_err *err);
+/* What tells one codec's weights from another's: CRC-32 of the file in hex. Shards and checkpoints
+ * carry it. */
+int pl_vqgan_identity(char text[VQGAN_IDENTITY_SIZE], const char *path, struct pl_err *err);
 /* Saves weights as float16, rounded to nearest even (values beyond its range are refused), or as
  * float32. */
 int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct pl_err *err);

@@ -138,6 +138,8 @@ static const struct pairs_position *position(const struct stream *s)
 
 char *pl_batch_stream_position(struct stream *s) { return pl_pairs_save(s->pairs, position(s)); }
 
+const char *pl_batch_stream_codec(const struct stream *s) { return pl_pairs_codec(s->pairs); }
+
 int pl_batch_stream_counts(const struct stream *s, struct pairs_counts *counts)
 {
     const struct pairs_position *p = position(s);

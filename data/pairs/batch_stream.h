@@ -28,6 +28,8 @@ int pl_batch_stream_restore(struct stream *s, const char *position, struct pl_er
 int pl_batch_stream_next(struct stream *s, struct stream_batch *batch, struct pl_err *err);
 /* The position after the last batch given, as JSON text; the caller frees it. NULL: no memory. */
 char *pl_batch_stream_position(struct stream *s);
+/* The codec that the shards name, "" if none does; valid as long as the stream. */
+const char *pl_batch_stream_codec(const struct stream *s);
 /* Row counts as of the last batch given: of the last complete epoch (returns 1), or of the first
  * one, still running (returns 0). */
 int pl_batch_stream_counts(const struct stream *s, struct pairs_counts *counts);

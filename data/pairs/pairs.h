@@ -45,6 +45,8 @@ struct pairs;
 
 /* Opens every shard once, to count its rows. On error *out is NULL and err names the shard. */
 int pl_pairs_open(struct pairs **out, const struct pairs_options *options, struct pl_err *err);
+/* The codec that the shards name; "": none does. */
+const char *pl_pairs_codec(const struct pairs *p);
 void pl_pairs_close(struct pairs *p);
 
 /* The next pair: tokens (text), codes (cells). An epoch gives every pair once; the next one has

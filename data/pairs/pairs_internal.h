@@ -18,7 +18,8 @@ struct pairs {
     uint64_t *rows;  /* rows of each */
     uint64_t *first; /* rows in all shards before it */
     uint64_t total;
-    struct text *exclude; /* sorted */
+    char codec[SHARD_CODEC_MAX + 1]; /* of all shards that name one */
+    struct text *exclude;            /* sorted */
     size_t excludes;
     uint32_t *order;     /* of this epoch */
     struct shard *shard; /* the one being read, or NULL */

@@ -41,8 +41,25 @@ int pl_pairs_open_shard(struct shard **out, const struct pairs *p, size_t index,
     return rc ? rc : pl_shard_open_source(out, source, err);
 }
 
+/* Image tokens of two codecs are two alphabets: a model of both draws with neither. *first: the
+ * shard that has named p->codec. */
+static int check_codec(struct pairs *p, size_t *first, size_t index, const struct shard *s,
+                       struct pl_err *err)
+{
+    char codec[SHARD_CODEC_MAX + 1];
+    pl_shard_codec(codec, s);
+    if (!*codec || !strcmp(p->codec, codec)) return PL_OK;
+    if (*p->codec)
+        return pl_fail(err, PL_EUSE, "shards of two codecs: %.120s is of codec %s, %.120s of %s",
+                       p->name[*first], p->codec, p->name[index], codec);
+    strcpy(p->codec, codec);
+    *first = index;
+    return PL_OK;
+}
+
 static int count_rows(struct pairs *p, struct pl_err *err)
 {
+    size_t first = 0;
     for (size_t i = 0; i < p->o.paths; i++) {
         struct shard *s;
         int rc = pl_pairs_open_shard(&s, p, i, err);
@@ -50,7 +67,9 @@ static int count_rows(struct pairs *p, struct pl_err *err)
         p->rows[i] = pl_shard_rows(s);
         p->first[i] = p->total;
         p->total += p->rows[i];
+        rc = check_codec(p, &first, i, s, err);
         pl_shard_close(s);
+        if (rc) return rc;
     }
     if (p->o.limit >= p->total) p->o.limit = 0;
     if (p->o.limit && p->total > UINT32_MAX) /* pl_pairs_within_limit multiplies the two */
@@ -125,6 +144,8 @@ int pl_pairs_open(struct pairs **out, const struct pairs_options *options, struc
     *out = p;
     return PL_OK;
 }
+
+const char *pl_pairs_codec(const struct pairs *p) { return p->codec; }
 
 void pl_pairs_close(struct pairs *p)
 {

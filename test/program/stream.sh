@@ -43,6 +43,9 @@ check "the same pairs, in the same order" cmp "$work/disk/checkpoint-000002.safe
 check "train from the folder as the server shows it" train page "http://127.0.0.1:$port/"
 check "the same pairs from the page" cmp "$work/disk/checkpoint-000002.safetensors" \
     "$work/page/checkpoint-000002.safetensors"
+LC_ALL=C sed 's/41bbb66f/0badc0de/g' data/demo/emoji-00000.parquet >"$work/zz-other.parquet"
+refuses_again 1 "shards of two codecs: .* is of codec .*, .* of " train two "http://127.0.0.1:$port/"
+rm "$work/zz-other.parquet"
 mkdir "$work/empty"
 refuses 1 "potluck train: --data: http://127.0.0.1:$port/empty/: a page with no link to a \*.parquet in its folder" \
     train none "http://127.0.0.1:$port/empty/"

@@ -147,6 +147,16 @@ LC_ALL=C sed 's/41bbb66f/0badc0de/g' "$one" >"$work/other.parquet"
 refuses 1 "shards of two codecs: .* is of codec 41bbb66f, .*other.parquet of 0badc0de" train --data "$one" --data "$work/other.parquet" \
     --out "$work/two"
 
+# A checkpoint names the codec: --resume and generate refuse another one.
+check "trained with a codec's name" train --data "$one" --steps 1 --out "$work/codec"
+said "--resume refuses shards of another codec" 'codec/checkpoint-000001.safetensors is trained on image tokens of codec 41bbb66f, --data is of 0badc0de' \
+    train --data "$work/other.parquet" --steps 2 --resume --out "$work/codec"
+draw() { "$POTLUCK" generate --model "$work/codec" --quiet --out "$work/pictures" "$@" "a cat"; }
+check "drawn by the same codec" draw
+cp data/demo/codec.safetensors "$work/other.safetensors"
+printf '\1' | dd of="$work/other.safetensors" bs=1 conv=notrunc seek=200000 2>/dev/null
+refuses 1 "codec is trained on image tokens of codec 41bbb66f, .*other.safetensors is codec [0-9a-f]\{8\}: --codec FILE" draw --codec "$work/other.safetensors"
+
 # Flags.
 refuses 2 "steps" train --out "$work/h" --steps 0
 refuses 2 "not one of none, step, round" train --out "$work/h" --run r --delay forever
