@@ -26,6 +26,7 @@ install: all man $(BUILD)/install/libpotluck.a ## into PREFIX (default /usr/loca
 	install -m 644 data/demo/*.parquet data/demo/codec.safetensors data/demo/t5_2k.model data/demo/holdout.txt data/demo/live.txt data/demo/curve*.jsonl \
 	  data/demo/NOTICE $(SHARE)/potluck/demo/
 	install -m 644 $(BUILD)/man/potluck*.1 $(SHARE)/man/man1/
+	sed 's,/usr/bin/potluck,$(PREFIX)/bin/potluck,' cmd/peer/service/potluck-peer.service >$(SHARE)/potluck/potluck-peer.service
 	install -D -m 644 cmd/completion/potluck.bash $(COMPLETE_BASH)
 	install -D -m 644 cmd/completion/potluck.zsh $(COMPLETE_ZSH)
 	install -m 644 ref/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/

@@ -23,6 +23,10 @@ $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
 
+service-test: all ## the bootstrap peer's systemd unit and container file
+	@POTLUCK=$(BUILD)/potluck sh test/program/service.sh
+.PHONY: service-test
+
 # Would a test notice a wrong line? FOLDER=ref, runtime, fast, cuda, data or net; N changes of it (40); SEED; LIST=FILE for
 # changes of one's own; STORE=1 writes rates and survivors into test/mutate/rates.json and the table of paper/results.md.
 mutate: all cuda-on-cpu ## change one line at a time and play the tests of its folder (FOLDER=, N=, SEED=, LIST=, STORE=1)
