@@ -57,6 +57,11 @@ if have python3; then
 else
     suite cpu skip "figures in texts are those of their sources" "no python3 found"
 fi
+if have node; then
+    suite cpu counted "the page's QR codes" "node test/page/qr.js"
+else
+    suite cpu skip "the page's QR codes" "no node found"
+fi
 suite cpu exit "libraries export their prefixes and nothing else" "sh test/symbols.sh"
 
 if have clang-format && clang-format --version | grep -q 'version 14\.'; then

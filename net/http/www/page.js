@@ -303,6 +303,22 @@ async function get(name) {
     if (!answer.ok) throw new Error(answer.status);
     return answer.json();
 }
+/* The command that joins, as a QR code and for the clipboard, which browsers allow over https and on
+ * this machine alone. */
+function offerCommand(command) {
+    const code = potluckQR.matrix(command), svg = document.getElementById("qr"), quiet = 4;
+    if (!code) return;
+    const side = code.length + 2 * quiet, path = document.createElementNS(svg.namespaceURI, "path");
+    svg.setAttribute("viewBox", [-quiet, -quiet, side, side].join(" "));
+    path.setAttribute("d", potluckQR.path(code));
+    svg.replaceChildren(path);
+    document.getElementById("joining").hidden = false;
+    const button = document.getElementById("copy-join");
+    button.hidden = !navigator.clipboard;
+    button.onclick = () => navigator.clipboard.writeText(command).then(
+        () => { document.getElementById("copied").textContent = "copied"; },
+        () => { document.getElementById("copied").textContent = "this browser does not allow it"; });
+}
 async function refresh() {
     try {
         show({ state: await get("state"), peers: await get("peers"), history: await get("history"),
@@ -315,8 +331,9 @@ async function refresh() {
 show(potluckData);
 if (potluckData.live) {
     get("join").then((join) => { /* where the page knows one, the commands can be copied as they are */
-        if (join.addresses.length)
-            for (const e of document.querySelectorAll(".address")) e.textContent = join.addresses[0];
+        if (!join.addresses.length) return;
+        for (const e of document.querySelectorAll(".address")) e.textContent = join.addresses[0];
+        offerCommand("potluck join " + join.addresses[0]);
     }).catch(() => {});
     let events = null, seen = {}; /* of each feed, what the state said when it was fetched */
     const listen = () => {
