@@ -229,6 +229,11 @@ def look_at(browser, url, entry):
         "return document.querySelectorAll('#chart-nearest path').length") == 1) and "at step 9 3 of 4" in browser.execute_script(
             "return document.getElementById('chart-nearest').getAttribute('aria-label')"))
     step("the newest pictures and their captions", text(browser, "drawn-name") == "9" and "a <b>cat" in text(browser, "drawn-captions"))
+    offered = wait_for(lambda: browser.execute_script("""
+        const command = [...document.querySelectorAll("#join pre")].map(e => e.textContent.trim().split("\\n").pop()).find(t => / join /.test(t));
+        const path = document.querySelector("#qr path"), code = potluckQR.matrix(command.replace("build/", ""));
+        return path && path.getBoundingClientRect().width > 100 && path.getAttribute("d") === potluckQR.path(code) && command;"""))
+    step("the command that joins, with the live address, and as a QR code", offered and offered.endswith(entry), offered)
     shoot(browser, "desk-light")
     axe_on(browser, "the page", (1280, "light"), (1280, "dark"), (320, "light"), (320, "dark"))
 
