@@ -17,14 +17,15 @@ group_of='function group(path,   part) {
         if (part[1] == "test") return "tests"
         if (path ~ /^ref\/(outer\/|muon)|^(fast|cuda)\/(chunks|e3m0|outer_steps)/) return "outer algorithms"
         if (path ~ /^(runtime|cmd)\/lab\//) return "swarms on a virtual clock"
-        if (path ~ /(run|train)_manifest|^cmd\/join\//) return "a signed manifest of the run, and potluck join"
+        if (path ~ /(run|train)_manifest|train_(agree|describe)|^cmd\/(join\/|new_run)/) return "a signed manifest of the run, and potluck join"
         if (path ~ /^cmd\/static\//) return "a static program"
-        if (path ~ /hivemind\/(verification|refer)/) return "verified rounds"
+        if (path ~ /hivemind\/(verification|refer)|signed_message/) return "verified rounds"
         if (path ~ /hivemind\/(optimizer|swarm)|^cmd\/(together|averaging\.|membership|swarm\.)|potluck\/optimizer/)
             return "collaborative optimizer"
         if (path ~ /\/(resources|budget|stream_budget|rate_limit|dht_quota|dht_share|hash_index|reliability|averager_witness|state_witness)\./ ||
-            path ~ /\/(averager_faults|claims|state_claim|liveness|attend[a-z]+|bans|auth_nonce|slots|handshakes|failures)\./)
+            path ~ /\/(averager_faults|claims|state_claim|liveness|attend[a-z]+|bans|auth_nonce|slots|handshakes|failures|host_name|credential)\./)
             return "bounds on strangers"
+        if (path ~ /libp2p\/.*\/(dcutr|dcutr_message|punch|observed|dial_charges)\./) return "connections through NATs"
         if (path ~ /data\/files\/json/) return "JSON when memory runs out"
         return "the same: " (part[1] ~ /^(ref|runtime|data)$/ ? "ref, runtime, data" : part[1] ~ /^(fast|cuda)$/ ? "fast, cuda" : part[1])
     }
