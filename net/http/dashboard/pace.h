@@ -9,7 +9,7 @@
 #define PACE_POINTS 64     /* of the window: one for each PACE_EVERY */
 #define PACE_EVERY 5.0     /* s between them */
 #define PACE_WINDOW 300.0  /* s; several steps of most runs */
-#define PACE_AT_LEAST 20.0 /* s that must have passed before anything is said */
+#define PACE_AT_LEAST 20.0 /* s that must have passed before there is a figure */
 
 struct pace {
     struct pace_point {

@@ -20,7 +20,7 @@
 struct connection;
 struct stream;
 
-/* What the parts above are told. Streams' events have the connection as their context. */
+/* Events for the parts above. Streams' events have the connection as their context. */
 struct connection_events {
     void (*opened)(struct connection *c); /* handshakes done: enter it into the tables, or end it */
     void (*closed)(struct connection *c); /* leave the tables */
@@ -61,7 +61,7 @@ struct connection_carrier {
     struct connection *(*connection)(const struct stream *s);
 };
 
-/* Who dialed it and waits: told once, either way. */
+/* Called once with the result of the dial. */
 struct connection_dialer {
     void (*opened)(void *context, struct connection *c);
     void (*ended)(void *context, int status, const char *why);

@@ -10,7 +10,7 @@
 typedef void circuit_done(void *context, struct connection *c, int status, const char *why);
 struct circuit_dial;
 struct circuit_transport {
-    /* Told once; on PL_OK the connection has begun its handshakes. NULL: no relayed address. */
+    /* Called once; on PL_OK the connection has begun its handshakes. NULL: no relayed address. */
     struct circuit_dial *(*dial)(struct host *h, const struct multiaddr *through,
                                  const struct peer_id *to, circuit_done *done, void *context);
     void (*cancel)(struct circuit_dial *d);

@@ -11,7 +11,7 @@ struct listening {
     struct host_core *core;
     struct connections *connections;
     struct listener *listeners;
-    struct multiaddr *announce; /* told to others in place of the listening ones; owned */
+    struct multiaddr *announce; /* advertised in place of the listening ones; owned */
     size_t announce_count;
     struct observed observed; /* how peers that we dialed from a listening port see us */
 };

@@ -182,7 +182,7 @@ static void free_search(struct peer_search *s)
     free(s);
 }
 
-/* One who waits leaves the search; it is told a moment later. */
+/* One who waits leaves the search; its callback comes a moment later. */
 static void complete_wait(struct host_wait *w, int status)
 {
     const struct peer_search *s = w->search;

@@ -1,4 +1,4 @@
-/* watch.c - a list of watchers. The next one is read before one is told, so that it may leave. */
+/* watch.c - a list of watchers. The next one is read before one is called, so that it may leave. */
 #include "watch.h"
 
 #include <stddef.h>

@@ -24,7 +24,7 @@ struct host_options {
     const struct identity *me; /* borrowed until host_close */
     const char *const *listen; /* "/ip4/0.0.0.0/tcp/0" and so on; none: a peer that only dials */
     size_t listen_count;
-    const char *const *announce; /* multiaddrs told to others in place of the listening ones */
+    const char *const *announce; /* multiaddrs advertised in place of the listening ones */
     size_t announce_count;
     int securities; /* CONN_NOISE | CONN_TLS; 0: both */
     /* 1: serves neither look-ups nor relays, is in no routing table */

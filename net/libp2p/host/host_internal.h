@@ -18,7 +18,7 @@ struct joined_protocol {
 struct host_goodbye {
     struct timer timer;
     double close_by; /* s; even with bytes on their way */
-    loop_fn *closed; /* told when the host is freed; may be NULL */
+    loop_fn *closed; /* called when the host is freed; may be NULL */
     void *context;
 };
 
@@ -40,7 +40,7 @@ struct host {
 };
 
 /* --- host_peers.c --- */
-void host_enter_connection(struct connection *c); /* into its peer's list; watchers are told */
+void host_enter_connection(struct connection *c); /* into its peer's list; calls the watchers */
 void host_leave_connection(struct connection *c);
 
 /* --- host_protocol.c --- */

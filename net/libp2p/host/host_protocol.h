@@ -58,11 +58,11 @@ struct punch *host_punch(struct host *h, const struct peer_id *peer, const struc
  * last. *agreed: it counts. PL_ENOTFOUND: nobody has reported one. */
 int host_observed_address(const struct host *h, int family, struct multiaddr *a, int *agreed);
 
-/* Our addresses have changed: watchers are told. */
+/* Our addresses have changed: calls the watchers. */
 void host_changed(struct host *h);
 /* The peer at the other end of that connection sees us at that address (identify). */
 void host_observe(struct host *h, const struct connection *c, const struct multiaddr *seen);
-/* Identify has learned who a peer is: watchers are told. */
+/* Identify has learned who a peer is: calls the watchers. */
 void host_identified(struct host *h, const struct peer_id *peer);
 /* A stream, but other peers are not asked for addresses: for those who search themselves. */
 struct stream *stream_open_known(struct host *h, const struct peer_id *peer, const char *protocol,

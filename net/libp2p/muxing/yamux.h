@@ -35,7 +35,7 @@ struct yamux_stream {
     uint32_t id;
     struct bytes in;             /* arrived and not yet taken; the reader calls yamux_took */
     int in_ended;                /* 1: FIN came; what is in `in` is the last of it */
-    int out_ended;               /* 1: we said FIN, or will once `waiting` is out */
+    int out_ended;               /* 1: FIN is sent, or will be once `waiting` is out */
     int reset;                   /* 1: either side reset it; nothing more comes or goes */
     struct buffer_queue waiting; /* written by us; goes out as credit and send_budget allow */
     void *user;                  /* the layer above */
@@ -50,7 +50,7 @@ struct yamux_stream {
     struct yamux_stream *next, *ready_next, *ready_prev; /* in its bucket; in line to send */
 };
 
-/* What the layer above is told, from within yamux_receive and yamux_pump. */
+/* Events for the layer above, from within yamux_receive and yamux_pump. */
 struct yamux_events {
     void (*opened)(void *context, struct yamux_stream *s);   /* by the other side */
     void (*readable)(void *context, struct yamux_stream *s); /* bytes, FIN or a reset came */

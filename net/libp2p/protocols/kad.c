@@ -51,7 +51,7 @@ static void on_idle(void *context) { finish(context); }
 /* The nearest so far, nearest first. */
 struct nearest {
     uint8_t target[32];
-    const struct peer_id *asker;
+    const struct peer_id *requester;
     const struct peer *found[KAD_CLOSER];
     size_t count;
 };
@@ -71,7 +71,7 @@ static void consider(void *context, struct peer *p)
 {
     struct nearest *n = context;
     size_t at = n->count;
-    if (!p->serves_kad || !p->address_count || peer_id_equal(&p->id, n->asker)) return;
+    if (!p->serves_kad || !p->address_count || peer_id_equal(&p->id, n->requester)) return;
     while (at > 0 && is_nearer(n->target, p, n->found[at - 1])) at--;
     if (at == KAD_CLOSER) return;
     if (n->count < KAD_CLOSER) n->count++;
@@ -90,11 +90,11 @@ static void describe(struct kad_peer *out, const struct peer *p)
 
 /* The answer: ourselves, if we are asked for; else the target, if known, and its nearest
  * neighbours. */
-static int find_node(struct host *h, const struct peer_id *asker, const struct kad_message *ask,
+static int find_node(struct host *h, const struct peer_id *requester, const struct kad_message *ask,
                      struct bytes *out)
 {
     struct kad_message reply = { .type = KAD_FIND_NODE, .cluster = ask->cluster };
-    struct nearest near = { .asker = asker };
+    struct nearest near = { .requester = requester };
     struct peer_id id = { 0 };
     const struct peer *target = NULL;
     int known, rc;
@@ -108,7 +108,7 @@ static int find_node(struct host *h, const struct peer_id *asker, const struct k
         self->address_count = host_own_addresses(h, self->addresses, KAD_ADDRESSES_MAX);
     } else {
         /* The requested peer itself, also if it serves no look-ups. */
-        if (known && !peer_id_equal(&id, asker)) target = host_find_peer(h, &id);
+        if (known && !peer_id_equal(&id, requester)) target = host_find_peer(h, &id);
         if (target && target->address_count) describe(&reply.closer[reply.closer_count++], target);
         peers_each(host_peerstore(h), consider, &near);
         for (size_t i = 0; i < near.count && reply.closer_count < KAD_CLOSER; i++)
@@ -130,7 +130,7 @@ static void on_request(void *context, struct stream *c)
         struct bytes out = { 0 };
         int rc = stream_next_message(c, &body, &n, &used, KAD_REQUEST_MAX);
         if (rc == PL_EAGAIN) return;
-        if (rc == PL_EIO) stream_finish(c); /* the asker is done */
+        if (rc == PL_EIO) stream_finish(c); /* the requester is done */
         if (!rc) {
             rc = kad_get(&ask, body, n);
             if (!rc && (ask.type != KAD_FIND_NODE || !ask.key_bytes)) rc = PL_EPROTO;

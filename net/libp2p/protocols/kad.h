@@ -12,7 +12,7 @@
 #define KAD_AT_ONCE 10          /* peers asked in a round */
 #define KAD_ROUNDS 3
 #define KAD_ANSWER_LIMIT 10.0  /* s */
-#define KAD_IDLE_LIMIT 60.0    /* s that an asker may leave its stream open */
+#define KAD_IDLE_LIMIT 60.0    /* s that a requester may leave its stream open */
 #define KAD_CANDIDATES_MAX 128 /* in a search */
 
 enum kad_type {

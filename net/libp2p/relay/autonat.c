@@ -183,7 +183,7 @@ static void dial_next(struct dial_back_job *j)
     if (!j->wait) answer(j, AUTONAT_INTERNAL_ERROR, "out of memory", NULL);
 }
 
-/* Only the asker's own address: no peer can make us dial a third party. */
+/* Only the requester's own address: no peer can make us dial a third party. */
 static void keep_own_addresses(struct autonat_message *m, const struct multiaddr *seen)
 {
     struct multiaddr_target from, to;

@@ -164,7 +164,7 @@ static void again(struct relay_user *u, double in_s)
     timer_start(host_loop(u->host), &u->timer, in_s, ask, u);
 }
 
-/* Others must no longer be told the address; the next try is half a minute away. */
+/* The address must no longer be advertised; the next try is half a minute away. */
 static void lose(struct relay_user *u)
 {
     int had = u->at.length > 0;

@@ -222,7 +222,7 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
     }
 }
 
-/* Where all are taken, the subnet that has the most loses one, unless it is the asker's. NULL:
+/* Where all are taken, the subnet that has the most loses one, unless it is the requester's. NULL:
  * refused. */
 static struct reservation *new_reservation(struct relay *r, struct stream *c)
 {

@@ -21,7 +21,7 @@ typedef void rpc_unary_handler(void *context, struct rpc_call *call, const uint8
 /* name: "DHTProtocol.rpc_ping". PL_ELIMIT when too many are served, PL_EUSE when it is already. */
 int rpc_serve_unary(struct host *h, const char *name, rpc_unary_handler *handler, void *context);
 const struct peer_id *rpc_caller(const struct rpc_call *call);
-/* Told when the caller has given up; the call must still be answered (nothing is sent). */
+/* Called when the caller has given up; the call must still be answered (nothing is sent). */
 void rpc_on_cancel(struct rpc_call *call, loop_fn *cancelled, void *context);
 /* Either ends the call and frees it. */
 void rpc_reply(struct rpc_call *call, const void *data, size_t n);
@@ -45,7 +45,7 @@ struct rpc_request; /* gone once done was called */
 struct rpc_request *rpc_call_unary(struct host *h, const struct peer_id *peer, const char *name,
                                    const void *data, size_t n, double timeout_s, rpc_done *done,
                                    void *context);
-void rpc_cancel(struct rpc_request *r); /* the other side is told; done is not called */
+void rpc_cancel(struct rpc_request *r); /* sends the other side a reset; done is not called */
 
 /* --- streaming calls -------------------------------------------------------------------------- */
 

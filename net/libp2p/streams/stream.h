@@ -1,6 +1,6 @@
 /* stream.h - one stream of a connection, with its protocol negotiated. [spec libp2p-wire 4, 8]
  *
- * Its owner is told what happens, and closes it; nothing is called after stream_close. */
+ * Its owner gets events, and closes it; nothing is called after stream_close. */
 #ifndef PL_HOST_STREAM_H
 #define PL_HOST_STREAM_H
 

@@ -71,7 +71,7 @@ struct stream {
 struct stream *stream_new(struct streams *of, struct connection *c, const struct peer_id *peer);
 void stream_join(struct stream *s); /* into the list of its connection, or of the detached */
 void stream_leave(struct stream *s);
-/* Its owner is told, once. An inbound stream without an owner is freed. */
+/* Calls its owner, once. An inbound stream without an owner is freed. */
 void stream_fail(struct stream *s, int status, const char *why);
 /* The connection is gone: every stream fails but those whose readers have paused. */
 void streams_lost(struct connection *c, const char *why);
