@@ -43,9 +43,9 @@ const struct option_row averaging_rows[] = {
       "begin a round as soon as this many peers have joined the group (default: wait for all "
       "that join in time)" },
     { "group-bits", "BITS", NULL, OPT_CALL(take_bits),
-      "for runs of hundreds of peers, with --group-size: zeros and ones that name this peer's "
-      "first group. N bits make 2^N groups, and each round moves peers to other groups "
-      "(default: one group)" },
+      "zeros and ones that name this peer's first group: N bits make 2^N groups, and each round "
+      "moves peers to other groups; '': one group (default: one group up to about 64 peers, then "
+      "as many bits as leave 12 to 48 to a group)" },
     { "compression", "C", "run", OPT_NAME(compression, compression_names),
       "how tensors are compressed; run: as in the paper's run, 8 bits for large ones and 16 for "
       "others" },

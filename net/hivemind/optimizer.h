@@ -176,7 +176,9 @@ struct pl_collaborative_options {
     double allreduce_timeout;    /* s of it for the all-reduce; 60 */
     int64_t average_state_every; /* epochs between two rounds of the parameters; 1 */
     size_t group_size;           /* a group of so many begins at once; 0: all that come in time */
-    const char *group_bits; /* zeros and ones: several groups a round; NULL: one group of all */
+    /* Zeros and ones: several groups a round; "": one group of all; NULL: one up to about 64 peers,
+     * then as many groups as leave 12 to 48 peers to each. */
+    const char *group_bits;
     /* Mbit/s: peers with more reduce a larger share; 0: as measured in our own rounds; negative:
      * this peer reduces nothing. */
     double bandwidth;

@@ -143,7 +143,8 @@ class Optimizer:
     allreduce_timeout  seconds of it for the all-reduce (60)
     average_state_every  epochs between two rounds that average the params (1)
     group_size     a group of so many begins at once (0: all that come in time)
-    group_bits     zeros and ones: several groups a round (None: one group of all)
+    group_bits     zeros and ones: several groups a round ("": one group of all; None: one up to
+                   about 64 peers, then groups of 12 to 48)
     bandwidth      Mbit/s: peers with more reduce a larger share (0: as measured; negative:
                    reduces nothing)
     clip           radius of CenteredClip against Byzantine peers (0: the mean; negative: estimated)

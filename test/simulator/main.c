@@ -15,19 +15,12 @@ static const size_t sizes[SIZES] = { 30, 100, 300, 1000, 3000, 10000 };
 static const struct plan {
     const char *name;
     int measured, grid;
+    size_t most; /* peers: larger swarms take minutes to fail */
 } plans[] = {
-    { "one group, equal shares", 0, 0 },
-    { "one group, shares by measured bandwidth", 1, 0 },
-    { "groups of 16, two rounds", 1, 1 },
+    { "one group, equal shares (the reference run)", 0, 0, 1000 },
+    { "one group, measured bandwidth", 1, 0, 1000 },
+    { "default options", 1, 1, SIZE_MAX },
 };
-
-/* Sixteen to a key, on average; a group begins at 16, what is left over waits for its time. */
-static int bits_for(size_t peers)
-{
-    int bits = 0;
-    while ((size_t)24 << bits < peers) bits++;
-    return bits;
-}
 
 static int simulate(struct world_result *r, const struct plan *plan, size_t peers, uint64_t seed)
 {
@@ -40,16 +33,20 @@ static int simulate(struct world_result *r, const struct plan *plan, size_t peer
                                .rounds = 1,
                                .expect = 1,
                                .measured = plan->measured,
+                               .grid = plan->grid,
                                .values = 125894244 };
     struct pl_err err;
-    if (plan->grid) {
-        o.bits = bits_for(peers);
-        o.target = 16;
-        o.rounds = 2;
-    }
     if (!world_run(r, &o, &err)) return 0;
     fprintf(stderr, "simulate: %s\n", err.text);
     return 1;
+}
+
+/* Sizes that a plan is played with: the first ones. */
+static int sizes_of(const struct plan *plan)
+{
+    int n = 0;
+    while (n < SIZES && sizes[n] <= plan->most) n++;
+    return n;
 }
 
 static int draw(const char *path, const char *title, const char *unit, double y[][SIZES])
@@ -64,7 +61,9 @@ static int draw(const char *path, const char *title, const char *unit, double y[
     int rc;
     for (int i = 0; i < SIZES; i++) x[i] = (double)sizes[i];
     for (size_t k = 0; k < PL_COUNT(plans); k++) {
-        curves[k] = (struct pl_curve){ .label = plans[k].name, .x = x, .y = y[k], .count = SIZES };
+        curves[k] = (struct pl_curve){
+            .label = plans[k].name, .x = x, .y = y[k], .count = (size_t)sizes_of(&plans[k])
+        };
         pl_plot_colour(curves[k].colour, k);
     }
     rc = pl_plot_draw(&image, &plot, curves, PL_COUNT(plans));
@@ -74,19 +73,40 @@ static int draw(const char *path, const char *title, const char *unit, double y[
     return rc != 0;
 }
 
+/* What paper/scaling.md quotes. */
+static void put_json(FILE *out, const struct plan *plan, size_t peers, const struct world_result *r,
+                     int is_first)
+{
+    fprintf(out,
+            "%s\n  {\"plan\": \"%s\", \"peers\": %zu, \"averaging_s\": %.1f, \"first_s\": %.1f, "
+            "\"failed\": %.5f, \"tries\": %.3f, \"group\": %.2f, \"spread\": %.3g, "
+            "\"sent_mb\": %.1f, \"matchmaking_mb\": %.3f, \"looks_lost\": %.5f, "
+            "\"progress_mb_s\": %.2f, \"progress_lost\": %.4f}",
+            is_first ? "[" : ",", plan->name, peers, r->averaging_s, r->first_s, r->failed,
+            r->tries, r->group, r->spread, r->moved / 1e6, r->control / 1e6, r->looks_lost,
+            r->progress / 1e6, r->unheard);
+}
+
 int main(int argc, char **argv)
 {
     static double step[PL_COUNT(plans)][SIZES], failed[PL_COUNT(plans)][SIZES];
     static struct world_result records[SIZES];
+    const char *folder = argc > 1 ? argv[1] : NULL;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     char path[512];
+    FILE *json = NULL;
+    snprintf(path, sizeof path, "%.400s/scaling.json", folder ? folder : "");
+    if (folder && !(json = fopen(path, "w"))) {
+        fprintf(stderr, "simulate: cannot write %s\n", path);
+        return 1;
+    }
     printf("seed %llu\n"
            "peers  first step  averaging  failed  tries  group  spread left  MB moved  MB control  "
            "MB/s of a DHT node  looks lost  dead expected\n",
            (unsigned long long)seed);
     for (size_t k = 0; k < PL_COUNT(plans); k++) {
         printf("%s\n", plans[k].name);
-        for (int i = 0; i < SIZES; i++) {
+        for (int i = 0; i < sizes_of(&plans[k]); i++) {
             struct world_result r;
             if (simulate(&r, &plans[k], sizes[i], seed)) return 1;
             step[k][i] = r.step_s;
@@ -96,7 +116,8 @@ int main(int argc, char **argv)
                    sizes[i], r.first_s, r.averaging_s, 100 * r.failed, r.tries, r.group, r.spread,
                    r.moved / 1e6, r.control / 1e6, r.replica / 1e6, 100 * r.looks_lost, r.dead);
             fflush(stdout);
-            if (!k) records[i] = r;
+            if (json) put_json(json, &plans[k], sizes[i], &r, !k && !i);
+            records[i] = r; /* the last plan has all sizes */
         }
     }
     printf("records of progress: %zu fit into a dictionary\n"
@@ -105,9 +126,11 @@ int main(int argc, char **argv)
     for (int i = 0; i < SIZES; i++)
         printf("%6zu %14.1f %14.1f%%\n", sizes[i], records[i].progress / 1e6,
                100 * records[i].unheard);
-    if (argc < 2) return 0;
-    snprintf(path, sizeof path, "%.400s/scaling_step.png", argv[1]);
+    if (!folder) return 0;
+    fprintf(json, "\n]\n");
+    fclose(json);
+    snprintf(path, sizeof path, "%.400s/scaling_step.png", folder);
     if (draw(path, "Time of a step, 120 s of it samples", "seconds", step)) return 1;
-    snprintf(path, sizeof path, "%.400s/scaling_failed.png", argv[1]);
+    snprintf(path, sizeof path, "%.400s/scaling_failed.png", folder);
     return draw(path, "Rounds that ended without a mean", "percent", failed);
 }

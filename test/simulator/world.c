@@ -19,6 +19,14 @@
 
 /* --- a peer's step ---------------------------------------------------------------------------- */
 
+/* The engines' random numbers: of the seed. */
+static int draw(void *context, uint8_t *bytes, size_t n)
+{
+    struct world *w = context;
+    for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)pl_rng_below(&w->lots, 256);
+    return PL_OK;
+}
+
 /* What it states about itself, which its last round may have changed. */
 static void write_gather(struct peer *p)
 {
@@ -31,6 +39,27 @@ static void write_gather(struct peer *p)
     struct bytes out = { .data = p->said, .capacity = sizeof p->said, .limit = sizeof p->said };
     if (gather_write(&out, &said)) p->w->no_memory = 1; /* it fits */
     p->m.o.gather_n = bytes_length(&out);
+}
+
+static const struct random_source *lots(struct world *w)
+{
+    w->source = (struct random_source){ draw, w };
+    return &w->source;
+}
+
+static void set_digits(struct peer *p, size_t digits)
+{
+    struct world *w = p->w;
+    grid_fit_bits(p->bits, digits, lots(w));
+    snprintf(p->key, sizeof p->key, "%s%s", KEY, p->bits);
+}
+
+/* As training's averagers before each search. */
+static void fit_grid(struct peer *p)
+{
+    struct world *w = p->w;
+    if (w->o.grid)
+        set_digits(p, grid_digits(grid_peers(&p->grid, world_reports_found(w)), w->epoch));
 }
 
 static void search(struct peer *p, double scheduled)
@@ -53,6 +82,7 @@ static void finish(struct peer *p, const struct meeting *g, int failed)
 {
     struct world *w = p->w;
     p->met = g ? g->number : MET_NOBODY;
+    grid_round(&p->grid, g ? g->count : 0, strlen(p->bits));
     p->met_trigger = p->ready;
     w->n.rounds++;
     w->n.rounds_failed += (uint64_t)failed;
@@ -141,14 +171,6 @@ static void exchanged(struct world *w, uint32_t number)
     world_free_meeting(g);
 }
 
-/* The engines' random numbers: of the seed. */
-static int draw(void *context, uint8_t *bytes, size_t n)
-{
-    struct world *w = context;
-    for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)pl_rng_below(&w->lots, 256);
-    return PL_OK;
-}
-
 /* A newcomer under an old number. */
 static void come(struct world *w, struct peer *p)
 {
@@ -163,9 +185,10 @@ static void come(struct world *w, struct peer *p)
     p->bandwidth = (struct bandwidth){ .has_come = w->now > 0 };
     link_name(&o.self, p->self, p->life);
     o.client_mode = p->link.client;
-    for (int i = 0; i < w->o.bits; i++) p->bits[i] = pl_rng_below(&w->rng, 2) ? '1' : '0';
-    p->bits[w->o.bits] = 0;
-    snprintf(p->key, sizeof p->key, "%s%s", KEY, p->bits);
+    p->grid = (struct grid){ 0 };
+    /* Its state comes from a donor with so many digits. */
+    if (w->o.grid && w->now > 0) grid_hint(&p->grid, strlen(w->peer[!p->self].bits));
+    set_digits(p, (size_t)w->o.bits);
     p->value = pl_rng_normal(&w->rng);
     p->uplink_free = 0;
     p->batch = BATCH_MIN * pow(BATCH_MAX / BATCH_MIN, pl_rng_uniform(&w->rng));
@@ -264,8 +287,7 @@ static void happen(struct world *w, struct event *e)
 
 static void new_search(struct world *w)
 {
-    size_t keys = (size_t)1 << w->o.bits;
-    for (size_t i = 0; i < keys; i++) {
+    for (size_t i = 0; i < w->key_count; i++) {
         w->n.busiest = fmax(w->n.busiest, w->keys[i].given / fmax(1, w->now - w->searching_since));
         w->keys[i].given = 0;
         world_expire(w, &w->keys[i]);
@@ -294,6 +316,8 @@ static double one_step(struct world *w, double *left)
 {
     double full = w->now + w->o.accumulate_s, before,
            until = full + 4 * AVERAGING_TIMEOUT * w->o.rounds;
+    w->epoch++;
+    for (size_t i = 0; i < w->o.peers; i++) w->peer[i].reports = 1;
     for (size_t i = 0; i < w->o.peers; i++) {
         struct peer *p = &w->peer[i];
         double begin = next_batch(p, full - MATCHMAKING_TIME);
@@ -302,7 +326,7 @@ static double one_step(struct world *w, double *left)
         p->value = pl_rng_normal(&w->rng);
         p->done = p->round = p->attempts = p->triggered = 0;
         p->expects = 0;
-        p->reports = 1;
+        fit_grid(p);
         p->ready = next_batch(p, full);
         p->deadline = begin + AVERAGING_TIMEOUT;
         world_at(w, begin, (struct event){ .kind = E_BEGIN, .peer = i, .life = p->life });
@@ -326,22 +350,21 @@ static double one_step(struct world *w, double *left)
 
 static int open_world(struct world *w, const struct world_options *o, struct pl_err *err)
 {
-    size_t keys;
     memset(w, 0, sizeof *w);
     w->o = *o;
     if (o->peers < 2 || o->bits < 0 || o->bits > BITS_MAX || o->rounds < 1 || o->steps < 1 ||
         (o->bits && o->target < 2))
         return pl_fail(err, PL_EUSE, "simulator: %zu peers, %d bits, groups of %zu", o->peers,
                        o->bits, o->target);
-    keys = (size_t)1 << o->bits;
+    w->key_count = (size_t)2 << (o->grid ? BITS_MAX : o->bits);
     pl_rng_init(&w->rng, o->seed, 0);
     pl_rng_init(&w->lots, o->seed, 1);
     w->peer = world_need(w, calloc(o->peers, sizeof *w->peer));
-    w->keys = world_need(w, calloc(keys, sizeof *w->keys));
+    w->keys = world_need(w, calloc(w->key_count, sizeof *w->keys));
     link_tensors(&w->elements, &w->method, &w->tensors, o->values);
     if (w->no_memory || !w->elements || !w->method || world_open_reports(w))
         return pl_fail(err, PL_ENOMEM, "simulator: no memory");
-    for (size_t i = 0; i < keys; i++)
+    for (size_t i = 0; i < w->key_count; i++)
         for (int k = 0; k < REPLICAS; k++) w->keys[i].uplink[k] = link_draw_public(&w->rng);
     for (size_t i = 0; i < o->peers; i++) {
         w->peer[i].w = w;
@@ -365,7 +388,7 @@ static void close_world(struct world *w)
     }
     queue_clear(&w->queue);
     while (w->meeting_count) world_free_meeting(w->meetings[--w->meeting_count]);
-    for (size_t i = 0; w->keys && i < (size_t)1 << w->o.bits; i++)
+    for (size_t i = 0; w->keys && i < w->key_count; i++)
         free(w->keys[i].list), free(w->keys[i].owner);
     world_drop_blob(w->last);
     free(w->meetings);

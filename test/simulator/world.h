@@ -5,6 +5,7 @@
  *   matchmaking      one engine a peer, with its declarations, requests, leaders, followers
  *   group            what a group agrees on, who reduces how much, the next group bits
  *   bandwidth        what a peer's rounds show of its uplink, and what it states
+ *   grid             how many group bits a peer takes, by the reports that it finds
  *   liveness         which peers a leader that knows how many will come does not wait for
  *   progress         how often everybody polls the others' records; what these take
  *   ref/partition    which parts
@@ -28,6 +29,7 @@ struct world_options {
     double accumulate_s; /* s for a global batch: larger swarms take larger ones */
     double life_s;       /* mean life of a peer; its successor comes at once */
     int bits;            /* of the group keys: 0, everybody under one */
+    int grid;            /* 1: as many as grid.h says by the reports that each peer finds */
     size_t target;       /* size at which a group begins; 0: none */
     int rounds;          /* of averaging in a step, each in another group: 1 without bits */
     int expect;   /* 1: a leader expects all peers that report; it begins once all have joined */

@@ -8,6 +8,7 @@
 #include "links.h"
 #include "queue.h"
 #include "net/hivemind/averaging/bandwidth.h"
+#include "net/hivemind/matchmaking/grid.h"
 #include "net/hivemind/matchmaking/matchmaking.h"
 
 #define MATCHMAKING_TIME 15.0 /* the run's */
@@ -47,6 +48,7 @@ struct peer {
     struct matchmaking m;
     struct link link;
     struct bandwidth bandwidth; /* as it has measured it */
+    struct grid grid;           /* what its groups show of the run's size */
     struct stream *asked;
     struct meeting *meeting;
     size_t self;
@@ -96,11 +98,15 @@ enum {
 
 struct world {
     struct world_options o;
-    struct pl_rng rng, lots; /* lots: the engines' */
+    struct pl_rng rng, lots;     /* lots: the engines' */
+    struct random_source source; /* of lots */
     struct queue queue;
     double now;
     struct peer *peer;
-    struct key *keys;
+    struct key *keys; /* by digits and bits, see world_key */
+    size_t key_count;
+    int64_t epoch, reporting_epoch;
+    size_t reporting_at; /* reports in the DHT at the beginning of that epoch */
     struct meeting **meetings;
     size_t meeting_count, meeting_capacity, undone;
     struct stream *streams;
@@ -156,6 +162,8 @@ int world_open_reports(struct world *w);
 int world_progress_load(struct world *w, double *a_second, double *lost);
 /* Of a peer that dies without a word. */
 void world_leave_report(struct world *w, const struct peer *p);
+/* Reports that a peer finds. */
+size_t world_reports_found(struct world *w);
 /* A leader with followers learns how many will come. */
 void world_expect(struct peer *p);
 

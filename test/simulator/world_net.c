@@ -51,7 +51,8 @@ static double sent(struct world *w, struct peer *from, const struct peer *to, si
 
 struct key *world_key(struct world *w, const struct peer *p)
 {
-    return &w->keys[p->bits[0] ? strtoul(p->bits, NULL, 2) : 0];
+    /* A 1 in front: "01" and "1" are different keys. */
+    return &w->keys[((size_t)1 << strlen(p->bits)) + (p->bits[0] ? strtoul(p->bits, NULL, 2) : 0)];
 }
 
 static void take_out(struct world *w, struct key *k, size_t place)

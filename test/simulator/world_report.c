@@ -9,8 +9,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define LOCAL_BATCH 2.5 /* s, a usual one; a training peer reports after each */
-#define FRESH_LOOKS 2   /* of each step: before the update, and behind it */
+#define LOCAL_BATCH 2.5   /* s, a usual one; a training peer reports after each */
+#define POLLS_DIFFER 0.01 /* standard deviation of the number of reports that a peer finds */
+#define FRESH_LOOKS 2     /* of each step: before the update, and behind it */
 
 /* --- what a record takes ---------------------------------------------------------------------- */
 
@@ -112,6 +113,21 @@ void world_leave_report(struct world *w, const struct peer *p)
     if (!more) return;
     w->ghosts = more;
     w->ghosts[w->ghost_count++] = g;
+}
+
+/* Of those that a dictionary holds; polls at different moments differ by some. */
+size_t world_reports_found(struct world *w)
+{
+    double n = 0;
+    if (!w->reporting_at || w->reporting_epoch != w->epoch) {
+        w->reporting_epoch = w->epoch;
+        w->reporting_at = 0;
+        for (size_t i = 0; i < w->o.peers; i++) w->reporting_at += w->peer[i].reports != 0;
+        for (size_t i = 0; i < w->ghost_count; i++)
+            w->reporting_at += w->ghosts[i].reported + PROGRESS_LIFE > w->now;
+    }
+    n = fmin((double)w->reporting_at, (double)w->records_fit);
+    return (size_t)rint(n * (1 + POLLS_DIFFER * pl_rng_normal(&w->rng)));
 }
 
 /* Our last round, as far as it matters to what the records say now. */

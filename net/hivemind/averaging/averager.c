@@ -101,26 +101,6 @@ static void ban_proven(struct averager *a)
     }
 }
 
-/* Each member's index in the group is pushed into the bits of its key: peers that have just
- * averaged together are in different groups next. A group that our target does not foresee
- * leaves the bits as they are. [spec hivemind-protocol 4.5] */
-static void next_key(struct averager *a)
-{
-    char bits[GROUP_BITS_MAX + 1], key[GROUP_KEY_MAX];
-    const struct group *g = &a->round.group;
-    struct dht_id id;
-    /* With n = target size and d digits, peers move on a grid of n^d cells, one axis a
-     * round, and meet n - 1 others each time. [Moshpit SGD 3.2] */
-    if (!a->names.bits[0] ||
-        group_next_bits(bits, a->names.bits, g->id, g->count, g->self, a->o.target_size) ||
-        group_key(key, a->names.prefix, bits, NULL) || dht_id_of_text(&id, key))
-        return;
-    /* The search that follows declares under this key. */
-    memcpy(a->names.bits, bits, sizeof a->names.bits);
-    memcpy(a->names.key, key, sizeof a->names.key);
-    a->names.key_id = id;
-}
-
 /* Why the search found no group, as far as it can tell. */
 static void no_group(struct averager *a)
 {
@@ -197,7 +177,7 @@ static void on_turn(void *context)
         a->call.result.attempts++;
         /* Bits move on with every group, also with one whose round fails later: all its
          * members do the same, so they stay on one grid. */
-        next_key(a);
+        averager_next_key(a);
         averager_admit_group(a);
     }
     /* 4. A group, the caller's values, and every groupmate's token: the all-reduce begins.

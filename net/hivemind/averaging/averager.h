@@ -9,6 +9,7 @@
 
 #include "net/hivemind/dht/dht_node.h"
 #include "net/hivemind/allreduce/allreduce.h"
+#include "net/hivemind/matchmaking/grid.h"
 #include "net/hivemind/matchmaking/matchmaking.h"
 #include "bandwidth.h"
 #include "net/hivemind/powersgd/factors.h"
@@ -137,6 +138,9 @@ void averager_cancel(struct averager *a);
 void averager_finish(struct averager *a);
 
 const char *averager_group_key(const struct averager *a);
+/* The next search is under a key with so many bits, see grid.h. Does nothing while one is under
+ * way. */
+void averager_set_digits(struct averager *a, size_t digits);
 /* The bits of that key as they are now; on the loop's thread. */
 const char *averager_group_bits(const struct averager *a);
 const uint8_t *averager_schema_hash(const struct averager *a);

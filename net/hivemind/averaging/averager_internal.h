@@ -106,6 +106,8 @@ struct averager {
 double averager_now(const struct averager *a); /* DHT time */
 void averager_turn(struct averager *a);        /* goes on soon */
 
+void averager_next_key(struct averager *a); /* of a group that has formed; averager_key.c */
+
 /* Notes in `reliability` that the peer is there, and whether it reports progress. */
 void averager_see(struct averager *a, const struct peer_id *peer);
 

@@ -60,9 +60,11 @@ struct training_options {
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every; /* epochs */
     size_t group_size;           /* a group of this size begins at once; 0: no limit */
-    const char *group_bits; /* see averager.h; borrowed until it is open. NULL: one group of all */
-    double bandwidth;       /* see averager.h */
-    double clip;            /* see allreduce.h; 0: the mean */
+    /* See averager.h; borrowed until it is open. "": one group of all. NULL: as many bits as the
+     * number of peers needs (grid.h); with local_steps or a group_size one group of all. */
+    const char *group_bits;
+    double bandwidth; /* see averager.h */
+    double clip;      /* see allreduce.h; 0: the mean */
     int verify; /* see averager.h: verifies gradient rounds; parameter rounds use CenteredClip */
     struct allreduce_validation
         validation; /* but samples_max; called while training_average waits */

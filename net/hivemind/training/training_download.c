@@ -98,6 +98,7 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
     if (!rc) rc = training_state_read(&t, state->metadata, state->metadata_n, err);
     if (rc) return rc;
     epoch = t.epoch;
+    grid_hint(&w->c->grid, strlen(t.group_bits));
     training_state_clear(&t);
     most = highest_epoch(w->c, w->number);
     if (epoch <= most) return PL_OK;

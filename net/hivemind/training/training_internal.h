@@ -141,6 +141,7 @@ struct training {
     struct state_round state;
     struct reliability reliability; /* of both kinds of rounds */
     struct bandwidth bandwidth;     /* measured in both */
+    struct grid grid;               /* how many peers the groups of gradients show */
     int is_closing;
 };
 

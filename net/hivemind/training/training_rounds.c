@@ -70,8 +70,9 @@ static void end_delayed_round(struct training *c)
  * keys, most peers are missing for good reasons, so their absence says nothing. */
 static void note_absent(struct training *c, const struct averager_result *r)
 {
-    const int limited = (c->o.group_size && c->o.group_size <= c->poll.liveness.count) ||
-                        averager_group_bits(c->a[GRADIENT])[0];
+    const size_t digits = strlen(averager_group_bits(c->a[GRADIENT]));
+    const int limited = (c->o.group_size && c->o.group_size <= c->poll.liveness.count) || digits;
+    if (c->poll.others) grid_round(&c->grid, r->group ? r->group->count : 0, digits);
     liveness_note_group(&c->poll.liveness, r->group);
     if (r->group ? !limited : r->status != PL_OK)
         liveness_round(&c->poll.liveness, r->group, c->gradient.triggered_at);
@@ -117,6 +118,14 @@ static size_t expected_peers(const struct training *c)
     return c->poll.others - c->poll.paused + 1;
 }
 
+/* The averager's next key has as many bits as the run needs by what we know now. phi and the outer
+ * momentum of local steps are the same at all peers: these are one group. */
+static void fit_grid(struct training *c, struct averager *a)
+{
+    if (c->o.group_bits || c->o.group_size || c->o.local_steps) return;
+    averager_set_digits(a, grid_digits(grid_peers(&c->grid, c->poll.others + 1), c->own.epoch));
+}
+
 void training_schedule(struct training *c)
 {
     double now = training_now(c);
@@ -127,7 +136,9 @@ void training_schedule(struct training *c)
                                .untriggered = 1,
                                .claim = { .epoch = c->own.epoch },
                                .patience = TRAINING_PATIENCE };
-    if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
+    if (averager_is_busy(c->a[GRADIENT])) return;
+    fit_grid(c, c->a[GRADIENT]);
+    averager_begin(c->a[GRADIENT], &s, on_gradient, c);
 }
 
 double training_weight_max(const struct training *c)
@@ -407,6 +418,7 @@ static void begin_helping(struct training *c, float *const *tensor)
                                .patience = TRAINING_PATIENCE };
     c->help.epoch = c->poll.view.epoch;
     c->gradient.triggered_at = now;
+    fit_grid(c, c->a[GRADIENT]);
     if (!averager_begin(c->a[GRADIENT], &s, on_helped, c)) c->help.phase = AUXILIARY_AVERAGING;
 }
 
@@ -467,6 +479,7 @@ static void begin_state_round(struct training *c)
     mp_int(&gather, c->own.epoch);
     s.gather = bytes_at(&gather);
     s.gather_n = bytes_length(&gather);
+    fit_grid(c, c->a[STATE]);
     if (!gather.failed && !averager_begin(c->a[STATE], &s, on_state, c))
         c->state.phase = STATE_AVERAGING;
     bytes_clear(&gather);

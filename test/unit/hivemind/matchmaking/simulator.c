@@ -110,7 +110,7 @@ static void small_groups_survive(void **state)
 {
     struct world_options o = calm(200);
     struct world_result one, grid;
-    o.expect = 0;
+    o.expect = o.warm = 0;
     o.values = 60000000;
     o.life_s = 600;
     one = run(&o);
@@ -122,6 +122,22 @@ static void small_groups_survive(void **state)
     assert_true(grid.failed < 0.3 * one.failed);
     assert_true(grid.group <= 16);
     assert_true(grid.spread < 0.2); /* two rounds of 16 mix nearly all of 200 */
+}
+
+/* By default 200 peers come to groups of 12 to 48 by themselves, in one round, though their counts
+ * differ by some; what is left of their differences is what theory says of groups of that size. */
+static void the_grid_fits_itself(void **state)
+{
+    struct world_options o = calm(200);
+    struct world_result r;
+    double groups, theory;
+    o.grid = 1;
+    o.steps = 2;
+    r = run(&o);
+    groups = 200 / r.group;
+    theory = (groups - 1) / 200 + groups / (200.0 * 200);
+    assert_true(r.failed == 0 && r.group > 10 && r.group < 50);
+    assert_true(r.spread > 0.3 * theory && r.spread < 3 * theory);
 }
 
 /* Steps that are shorter than a record's life: who has died without a word is expected in one of
@@ -170,6 +186,7 @@ int main(void)
         cmocka_unit_test(bytes_are_those_of_the_values),
         cmocka_unit_test(bandwidth_spares_the_slow),
         cmocka_unit_test(small_groups_survive),
+        cmocka_unit_test(the_grid_fits_itself),
         cmocka_unit_test(the_dead_are_expected_once),
         cmocka_unit_test(looks_grow_with_the_square),
         cmocka_unit_test(options_that_make_no_sense),

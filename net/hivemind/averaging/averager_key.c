@@ -1,0 +1,41 @@
+/* averager_key.c - the group key under which an averager searches, and its bits: other ones after
+ * each group, and as many as the run needs. [Moshpit SGD 3.2] [spec hivemind-protocol 4.1, 4.5] */
+#include "averager_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The search that follows declares under this key. */
+static void set_bits(struct averager *a, const char *bits)
+{
+    char key[GROUP_KEY_MAX];
+    struct dht_id id;
+    if (group_key(key, a->names.prefix, bits, NULL) || dht_id_of_text(&id, key)) return;
+    snprintf(a->names.bits, sizeof a->names.bits, "%s", bits);
+    memcpy(a->names.key, key, sizeof a->names.key);
+    a->names.key_id = id;
+}
+
+/* Each member's index in the group is pushed into the bits of its key: peers that have just
+ * averaged together are in different groups next. A group that our target does not foresee
+ * leaves the bits as they are. [spec hivemind-protocol 4.5] */
+void averager_next_key(struct averager *a)
+{
+    char bits[GROUP_BITS_MAX + 1];
+    const struct group *g = &a->round.group;
+    /* With n = target size and d digits, peers move on a grid of n^d cells, one axis a
+     * round, and meet n - 1 others each time. [Moshpit SGD 3.2] */
+    if (!a->names.bits[0] ||
+        group_next_bits(bits, a->names.bits, g->id, g->count, g->self, a->o.target_size))
+        return;
+    set_bits(a, bits);
+}
+
+void averager_set_digits(struct averager *a, size_t digits)
+{
+    char bits[GROUP_BITS_MAX + 1];
+    if (a->call.phase != AVERAGER_IDLE || strlen(a->names.bits) == digits) return;
+    memcpy(bits, a->names.bits, sizeof bits);
+    grid_fit_bits(bits, digits, &a->o.random);
+    set_bits(a, bits);
+}

@@ -1,0 +1,61 @@
+/* grid.c - the number of group bits, by the number of peers and the epoch. */
+#include "grid.h"
+
+#include <math.h>
+#include <string.h>
+
+void grid_hint(struct grid *g, size_t digits)
+{
+    if (g->met || digits > GRID_DIGITS_MAX) return;
+    /* One group: TRUST times that are still one group, in any epoch. */
+    g->met = digits ? ldexp(GRID_GROUP, (int)digits) : GRID_ALONE / GRID_TRUST * M_SQRT1_2;
+}
+
+void grid_round(struct grid *g, size_t group, size_t digits)
+{
+    const double seen = ldexp((double)group, (int)digits);
+    if (group < 2) {
+        g->alone++;
+        return;
+    }
+    if (g->alone || !g->met) g->met = seen;
+    else g->met += GRID_RATE * (seen - g->met);
+    g->alone = 0;
+}
+
+double grid_peers(const struct grid *g, size_t records)
+{
+    double n = (double)records;
+    /* The others may have more digits or fewer; fewer where strangers' records count too much. */
+    if (g->alone) return ldexp(n, -(int)((g->alone - 1) % GRID_TRIES));
+    if (g->met > 0) n = fmin(n, GRID_TRUST * g->met);
+    return records >= GRID_RECORDS ? fmax(n, g->met) : n;
+}
+
+/* In [0, 1), the same for all peers of an epoch: splitmix64's finalizer. */
+static double dither(int64_t epoch)
+{
+    uint64_t x = ((uint64_t)epoch / GRID_EPOCHS + 1) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
+}
+
+size_t grid_digits(double peers, int64_t epoch)
+{
+    const double scale = exp2(dither(epoch) - 0.5);
+    size_t digits = 0;
+    if (peers <= GRID_ALONE * scale) return 0;
+    while (digits < GRID_DIGITS_MAX && ldexp(GRID_GROUP * M_SQRT2 * scale, (int)digits) < peers)
+        digits++;
+    return digits;
+}
+
+void grid_fit_bits(char *bits, size_t digits, const struct random_source *random)
+{
+    const size_t length = strlen(bits), kept = length < digits ? length : digits;
+    if (digits > GROUP_BITS_MAX) return;
+    memmove(bits + digits - kept, bits + length - kept, kept);
+    for (size_t i = 0; i < digits - kept; i++) bits[i] = random_source_below(random, 2) ? '1' : '0';
+    bits[digits] = 0;
+}
