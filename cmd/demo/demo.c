@@ -7,6 +7,7 @@
 #include "demo_swarm.h"
 #include "reference_images.h"
 #include "cmd/common/progress_line.h"
+#include "cmd/train/train_agree.h"
 #include "cmd/train/train_data.h"
 #include "cmd/train/train_job.h"
 #include "cmd/train/train_log.h"
@@ -24,19 +25,24 @@
 #include <unistd.h>
 
 #define QUICK_PAIRS 1024
-#define BATCH 16 /* of a swarm the least: four peers of uneven speed bring 24 to 32 */
+#define BATCH 16 /* of gradients in a swarm the least: four peers of uneven speed bring 24 to 32 */
 #define PEAK 0.0125
 #define QUICK_STEPS 800
 #define FULL_STEPS 4400
-#define SWARM_STEPS 700
+#define GRADIENTS_STEPS 700
+/* Local steps are of each peer alone: a batch of 8 makes twice the steps of one of 16, for as many
+ * samples, and the mean over peers takes its noise away. */
+#define LOCAL_STEPS 5000
+#define LOCAL_BATCH 8
+#define INNER_STEPS "25"
 #define DRAWN 64      /* trained captions to generate images for */
 #define MEASURED 1024 /* trained pairs on which the loss is measured */
 
 struct demo {
     struct compute compute;
     struct pl_backend be;
-    const char *out, *replay;
-    int64_t steps, seed;
+    const char *out, *replay, *algorithm;
+    int64_t steps, inner_steps, seed;
     int alone, quick, resume, no_dash;
     uint64_t pairs; /* that are trained on; 0: all */
     struct train_data data;
@@ -46,16 +52,21 @@ struct demo {
     struct pl_dalle_loss loss;
     size_t drawn, own, held_out, right, subject;
     double train_seconds, draw_seconds;
+    int64_t trained; /* samples */
+    struct demo_swarm_result swarm;
 };
 
-/* The log of the run that is published for this kind of demo; NULL: none is there. */
+static int is_local(const struct demo *d) { return strcmp(d->algorithm, "gradients") != 0; }
+
+/* The stored curve of this kind of demo; NULL: none is there. */
 static const char *published(const struct demo *d, char *path, size_t capacity)
 {
     struct stat st;
     train_data_demo(path, capacity,
-                    d->quick   ? "curve-quick.jsonl"
-                    : d->alone ? "curve.jsonl"
-                               : "curve-swarm.jsonl");
+                    d->quick      ? "curve-quick.jsonl"
+                    : d->alone    ? "curve.jsonl"
+                    : is_local(d) ? "curve-swarm.jsonl"
+                                  : "curve-gradients.jsonl");
     return stat(path, &st) ? NULL : path;
 }
 
@@ -87,6 +98,7 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
         rc = PL_EIO;
         err->text[0] = 0; /* the job has already printed the error */
     }
+    d->trained = (int64_t)trainer->step * BATCH;
     pl_trainer_close(trainer);
     d->train_seconds = pl_seconds() - began;
     return rc;
@@ -97,16 +109,20 @@ static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
 {
     const struct demo_swarm swarm = { .out = d->out,
                                       .compute = &d->compute,
+                                      .algorithm = d->algorithm,
+                                      .inner_steps = is_local(d) ? d->inner_steps : 1,
                                       .steps = d->steps,
-                                      .target_batch = BATCH,
+                                      .target_batch = is_local(d) ? LOCAL_BATCH : BATCH,
                                       .limit = (int64_t)d->pairs,
                                       .peak = PEAK,
                                       .seed = d->seed,
                                       .page = !d->no_dash };
     char *newest = NULL, curve[PATH_MAX + 64];
     double began = pl_seconds();
-    int rc = demo_swarm_train(end, &swarm, err);
+    int rc = demo_swarm_train(&d->swarm, &swarm, err);
     d->train_seconds = pl_seconds() - began;
+    d->trained = d->swarm.samples;
+    *end = d->swarm.end;
     if (rc || *end != TRAIN_DONE) return rc;
     rc = pl_checkpoint_newest(&newest, d->out, err);
     if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint", d->out);
@@ -257,12 +273,16 @@ static int report(const struct demo *d, struct pl_err *err)
     json_t *root;
     int rc;
     pl_json_begin();
-    root = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f}", "steps",
-                     (json_int_t)d->steps, "loss", d->loss.total, "loss_text", d->loss.text,
-                     "loss_image", d->loss.image, "drawn", (json_int_t)d->drawn, "nearest_own",
-                     (json_int_t)d->own, "held_out", (json_int_t)d->held_out,
-                     "held_out_nearest_own", (json_int_t)d->right, "held_out_same_subject",
-                     (json_int_t)d->subject, "train_seconds", d->train_seconds);
+    root = json_pack("{s:s, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f}",
+                     "algorithm", d->alone ? "alone" : d->algorithm, "samples",
+                     (json_int_t)d->trained, "rounds", (json_int_t)d->swarm.rounds,
+                     "averaging_share", d->swarm.averaging, "steps", (json_int_t)d->steps,
+                     "samples_per_second", (double)d->trained / d->train_seconds, "loss",
+                     d->loss.total, "loss_text", d->loss.text, "loss_image", d->loss.image, "drawn",
+                     (json_int_t)d->drawn, "nearest_own", (json_int_t)d->own, "held_out",
+                     (json_int_t)d->held_out, "held_out_nearest_own", (json_int_t)d->right,
+                     "held_out_same_subject", (json_int_t)d->subject, "train_seconds",
+                     d->train_seconds);
     text = pl_json_built(root, JSON_INDENT(1));
     rc = text && path ? pl_file_write(path, text, strlen(text), err)
                       : pl_fail(err, PL_ENOMEM, "no memory");
@@ -282,10 +302,16 @@ static int report(const struct demo *d, struct pl_err *err)
     if (d->held_out && d->pairs)
         puts("                             (most of their parts were not among the pairs trained "
              "on; --alone has them all)");
-    printf("training took %s\n\n", progress_time(elapsed, d->train_seconds));
+    printf("training took %s: %lld samples, %.0f a second",
+           progress_time(elapsed, d->train_seconds), (long long)d->trained,
+           (double)d->trained / d->train_seconds);
+    if (!d->alone)
+        printf("; %lld rounds, averaging took %.0f %% of the first trainer's time",
+               (long long)d->swarm.rounds, 100 * d->swarm.averaging);
+    printf("\n\n");
     printf("pictures, each drawing next to its reference image:\n  %s/drawn.png\n", d->out);
     if (d->held_out) printf("  %s/held-out.png\n", d->out);
-    printf("loss curve over the published one: %s/loss.png; figures: %s/figures.json\n"
+    printf("loss curve over the stored one: %s/loss.svg; figures: %s/figures.json\n"
            "next: %s generate --model %s \"cat face\" \"red apple\" --n 4 --top-k 16\n",
            d->out, d->out, program_invocation_name, d->out);
     free(text);
@@ -332,8 +358,13 @@ static int forget_checkpoints(const char *folder, struct pl_err *err)
 
 #define OPTIONS struct demo
 static const struct option_row rows[] = {
-    { "alone", NULL, NULL, OPT_FLAG(alone),
-      "train in one process, on all 3,513 pairs; the swarm trains on 973" },
+    { "alone", NULL, NULL, OPT_FLAG(alone), "train in one process" },
+    { "algorithm", "A", "local_sgd", OPT_NAME(algorithm, train_algorithms),
+      "how the swarm agrees: local_sgd and diloco average parameters after some local steps, and "
+      "train on all 3,513 pairs; gradients, as in the paper's run, averages at each step, and "
+      "trains on 973 pairs in the same time" },
+    { "inner-steps", "N", INNER_STEPS, OPT_INTEGER(inner_steps, 2, 10000),
+      "local steps of each peer between two rounds of averaging" },
     { "quick", NULL, NULL, OPT_FLAG(quick),
       "train in one process on 973 pairs: a first look in two minutes" },
     { "no-dash", NULL, NULL, OPT_FLAG(no_dash),
@@ -387,8 +418,12 @@ static int run_demo(int argc, char **argv)
         return 2;
     }
     if (!d.out) d.out = d.quick ? "out/demo-quick" : d.alone ? "out/demo-alone" : "out/demo";
-    if (!d.steps) d.steps = d.quick ? QUICK_STEPS : d.alone ? FULL_STEPS : SWARM_STEPS;
-    d.pairs = d.quick || !d.alone ? QUICK_PAIRS : 0;
+    if (!d.steps)
+        d.steps = d.quick        ? QUICK_STEPS
+                  : d.alone      ? FULL_STEPS
+                  : is_local(&d) ? LOCAL_STEPS
+                                 : GRADIENTS_STEPS;
+    d.pairs = d.quick || (!d.alone && !is_local(&d)) ? QUICK_PAIRS : 0;
     if (compute_open(&d.be, &d.compute, "demo")) return 1;
     rc = pl_folder_make(d.out, &err);
     if (!rc && !d.resume) rc = forget_checkpoints(d.out, &err);

@@ -24,7 +24,8 @@ static int take_event(struct demo_view *v, const json_t *event, double *now)
     *now = time;
     if (!strcmp(name, "begin")) {
         demo_view_begin(v, json_integer_value(json_object_get(event, "steps")),
-                        json_integer_value(json_object_get(event, "target_batch")), time);
+                        json_integer_value(json_object_get(event, "target_batch")),
+                        json_is_true(json_object_get(event, "is_local")), time);
     } else if (!strcmp(name, "shown")) {
         demo_view_mark(v, time);
         demo_view_line(text, v, time);
@@ -44,7 +45,7 @@ int demo_replay(const char *path, struct pl_err *err)
     int rc = pl_file_read(&data, &n, path, RECORD_MAX, err);
     if (rc) return rc;
     record = data;
-    demo_view_begin(&view, 0, 0, 0);
+    demo_view_begin(&view, 0, 0, 0, 0);
     for (const char *line = record, *end; !rc && line < record + n; line = end + 1) {
         json_t *event;
         end = memchr(line, '\n', (size_t)(record + n - line));

@@ -26,20 +26,22 @@
 #define PEERS DEMO_PEERS
 #define TRAINERS (PEERS - 1)
 #define LINE_BYTES 65536 /* of what a peer prints; its longest line has 600 */
-#define DRAWN_EVERY \
-    "100" /* steps: what the page shows comes from the first trainer's checkpoints */
-#define ARGS_MAX 52
+#define DRAWN 7          /* times: what the page shows comes from the first trainer's checkpoints */
+#define ARGS_MAX 60
 #define START_LIMIT 30.0 /* s for the bootstrap peer's address */
 #define SHOW_EVERY 0.2   /* s, on a terminal */
 #define SAY_EVERY 10.0   /* s, elsewhere */
 
+/* slow: seconds that a batch takes at least. With one gradient a step, a slow peer brings fewer
+ * samples to it. With local steps all make the same number of them, and the others wait for the
+ * slowest: so its batches take little more than two cores need for those of four trainers. */
 static const struct {
-    double slow;
+    double slow, slow_local;
     int late, dies, client;
 } kinds[PEERS] = {
-    [2] = { .slow = 0.1, .dies = 1 },
-    [3] = { .slow = 0.2, .late = 1 },
-    [4] = { .slow = 0.5, .client = 1 },
+    [2] = { .slow = 0.1, .slow_local = 0.05, .dies = 1 },
+    [3] = { .slow = 0.2, .slow_local = 0.08, .late = 1 },
+    [4] = { .slow = 0.5, .slow_local = 0.1, .client = 1 },
 };
 
 struct peer {
@@ -55,10 +57,13 @@ struct show {
     struct peer peer[PEERS], page; /* page: the dashboard, which is not a peer */
     struct demo_view view;
     char address[512], run[64];
+    int64_t rounds;
     FILE *log; /* events.jsonl, or NULL */
     int terminal, lines;
     double shown, logged;
 };
+
+static int is_local(const struct show *s) { return s->d->inner_steps > 1; }
 
 /* --- the record for demo_replay.c: one event a line, with its time and its peer --------------- */
 
@@ -131,8 +136,8 @@ static int start_page(struct show *s, struct pl_err *err)
     train_data_demo(shards, sizeof shards, ".");
     snprintf(errors, sizeof errors, "%s/dash.txt", s->d->out);
     snprintf(folder, sizeof folder, "%s/page", s->d->out);
-    snprintf(batch, sizeof batch, "%lld", (long long)s->d->target_batch);
-    snprintf(steps, sizeof steps, "%lld", (long long)s->d->steps);
+    snprintf(batch, sizeof batch, "%lld", (long long)(s->d->target_batch * s->d->inner_steps));
+    snprintf(steps, sizeof steps, "%lld", (long long)s->rounds);
     return start(&s->page, errors, args, err);
 }
 
@@ -148,7 +153,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     const struct demo_swarm *d = s->d;
     const struct compute *c = d->compute;
     long threads = c->threads ? (long)c->threads : sysconf(_SC_NPROCESSORS_ONLN);
-    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[9][32];
+    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[11][32];
     char *args[ARGS_MAX];
     int n = 0;
     folder_of(s, k, folder, sizeof folder);
@@ -160,10 +165,12 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     snprintf(number[2], sizeof number[2], "%lld", (long long)d->limit);
     snprintf(number[3], sizeof number[3], "%lld", (long long)d->seed);
     snprintf(number[5], sizeof number[5], "%lld", (long long)d->seed + k);
-    snprintf(number[4], sizeof number[4], "%g", kinds[k].slow);
+    snprintf(number[4], sizeof number[4], "%g", is_local(s) ? kinds[k].slow_local : kinds[k].slow);
     snprintf(number[6], sizeof number[6], "%g", d->peak);
     snprintf(number[7], sizeof number[7], "%ld", threads > TRAINERS ? threads / TRAINERS : 1);
     snprintf(number[8], sizeof number[8], "%g", c->gpu_memory / TRAINERS);
+    snprintf(number[9], sizeof number[9], "%lld", (long long)d->inner_steps);
+    snprintf(number[10], sizeof number[10], "%lld", (long long)(d->steps / DRAWN));
     train_data_demo(held, sizeof held, "holdout.txt");
 #define ADD(...) \
     do { \
@@ -176,8 +183,10 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     ADD("--slow", number[4], "--lr", number[6]);
     ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
     ADD("--activations", "stored", "--threads", number[7], "--keep", "1", "--json", "--quiet");
-    ADD("--save-every", k == 1 ? DRAWN_EVERY : "0");
+    /* The first one alone draws for the page, and measures the held-out loss. */
+    ADD("--save-every", k == 1 ? number[10] : "0", "--evaluate-every", k == 1 ? number[10] : "0");
     ADD("--exclude", held, "--average-state-every", "5");
+    ADD("--algorithm", (char *)(uintptr_t)d->algorithm, "--inner-steps", number[9]);
     if (d->limit) ADD("--limit", number[2]);
     if (kinds[k].client) ADD("--client-mode");
     else ADD("--listen", "/ip4/127.0.0.1/tcp/0");
@@ -301,7 +310,7 @@ static void listen_for(struct show *s, int milliseconds)
 
 static int play(struct show *s, struct pl_err *err)
 {
-    const int64_t late = s->d->steps / 10, half = s->d->steps / 2;
+    const int64_t late = s->rounds / 10, half = s->rounds / 2;
     int rc = PL_OK, running = 1, stopping = 0;
     for (int k = 1; k < PEERS && !rc; k++)
         if (!kinds[k].late) rc = start_trainer(s, k, err);
@@ -345,13 +354,14 @@ static void open_log(struct show *s)
     json_t *event;
     snprintf(path, sizeof path, "%s/events.jsonl", s->d->out);
     s->log = fopen(path, "we");
-    event = json_pack("{s:s, s:I, s:I}", "event", "begin", "steps", (json_int_t)s->d->steps,
-                      "target_batch", (json_int_t)s->d->target_batch);
+    event = json_pack("{s:s, s:I, s:I, s:b}", "event", "begin", "steps", (json_int_t)s->rounds,
+                      "target_batch", (json_int_t)s->view.target_batch, "is_local", is_local(s));
     log_event(s, 0, event);
     json_decref(event);
 }
 
-int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_err *err)
+int demo_swarm_train(struct demo_swarm_result *result, const struct demo_swarm *d,
+                     struct pl_err *err)
 {
     struct interrupt before;
     struct show *s = calloc(1, sizeof *s);
@@ -359,7 +369,9 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
     if (!s) return pl_fail(err, PL_ENOMEM, "no memory");
     s->d = d;
     s->terminal = isatty(STDERR_FILENO);
-    demo_view_begin(&s->view, d->steps, d->target_batch, pl_seconds());
+    s->rounds = (d->steps + d->inner_steps - 1) / d->inner_steps; /* as potluck train */
+    demo_view_begin(&s->view, s->rounds, d->target_batch * d->inner_steps, is_local(s),
+                    pl_seconds());
     open_log(s);
     snprintf(s->run, sizeof s->run, "demo-%ld", (long)getpid());
     interrupt_catch(&before);
@@ -386,7 +398,11 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
         }
         if (p->pid && p->fd >= 0) close(p->fd);
     }
-    *end = s->view.peer[1].step >= d->steps ? TRAIN_DONE : TRAIN_STOPPED;
+    *result = (struct demo_swarm_result){ .end = s->view.peer[1].step >= s->rounds ? TRAIN_DONE
+                                                                                   : TRAIN_STOPPED,
+                                          .samples = s->view.trained,
+                                          .rounds = s->view.peer[1].step,
+                                          .averaging = s->view.averaging };
     interrupt_release(&before);
     if (s->log) fclose(s->log);
     free(s);

@@ -10,12 +10,23 @@ struct demo_swarm {
     const char *out;               /* a folder that is there; each other peer gets one in it */
     const struct compute *compute; /* borrowed; threads and memory are shared among the trainers */
     int page;                      /* 1: serves the swarm's page, and leaves it in out/page */
+    const char *algorithm;         /* as potluck train --algorithm */
+    int64_t inner_steps;           /* of each peer alone between two rounds; 1 for gradients */
     int64_t steps, target_batch, limit, seed;
     double peak; /* learning rate */
 };
 
+/* What the swarm has done, by its peers' events. */
+struct demo_swarm_result {
+    enum train_end end;
+    int64_t samples; /* of all peers, in completed rounds */
+    int64_t rounds;
+    double averaging; /* share of the first trainer's time */
+};
+
 /* Trains; the first trainer leaves its log and checkpoint in `out` itself. Prints the swarm to
  * stderr: redrawn on a terminal, a line now and then elsewhere. */
-int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_err *err);
+int demo_swarm_train(struct demo_swarm_result *result, const struct demo_swarm *d,
+                     struct pl_err *err);
 
 #endif

@@ -14,10 +14,12 @@
 static const char *const kinds[DEMO_PEERS] = { "bootstrap", "fast", "killed half-way", "joins late",
                                                "slow, a client" };
 
-void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, double now)
+void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, int is_local,
+                     double now)
 {
     *v = (struct demo_view){ .steps = steps,
                              .target_batch = target_batch,
+                             .is_local = is_local,
                              .began = now,
                              .mark = { { .time = now }, { .time = now } } };
     for (int k = 0; k < DEMO_PEERS; k++) v->peer[k].kind = kinds[k];
@@ -65,6 +67,7 @@ void demo_view_hear(struct demo_view *v, int k, const json_t *line)
     while (event && i < PL_COUNT(events) && strcmp(event, events[i])) i++;
     if (event && !strcmp(event, "state"))
         take_state(p, json_string_value(json_object_get(line, "state")));
+    if (event && k == 1 && !strcmp(event, "time")) v->averaging = real(line, "share");
     if (!event || i == PL_COUNT(events)) return;
     p->state = state_after(event, json_is_true(json_object_get(line, "due")));
     p->step = count(line, "epoch");
@@ -139,19 +142,21 @@ static size_t summary(char text[DEMO_VIEW_TEXT], const struct demo_view *v, doub
     const double seconds = now - v->mark[0].time, elapsed = now - v->began;
     const int64_t step = first->step, steps = step - v->mark[0].step;
     const double loss = mean_loss(v, step);
-    int64_t samples = 0;
+    int64_t samples = 0, target = v->is_local ? 0 : v->target_batch;
     int averaging = 0;
     char took[24], more[24];
-    size_t n = add(text, 0, "step %lld of %lld, ", (long long)step, (long long)v->steps);
+    size_t n = add(text, 0, "%s %lld of %lld, ", v->is_local ? "round" : "step", (long long)step,
+                   (long long)v->steps);
     for (int k = 1; k < DEMO_PEERS; k++) {
         if (!is_at(&v->peer[k], step)) continue;
         samples += v->peer[k].samples;
+        if (v->is_local) target += v->target_batch;
         averaging |= !strcmp(v->peer[k].state, "averaging");
     }
     if (step >= v->steps) n = add(text, n, "done");
     else {
         n = add(text, n, "%s  samples %lld of %lld", averaging ? "averaging" : "collecting",
-                (long long)samples, (long long)v->target_batch);
+                (long long)samples, (long long)target);
         if (first->peers) n = add(text, n, "  %lld peers", (long long)first->peers);
     }
     n = add(text, n, "%s", between);

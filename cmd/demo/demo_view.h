@@ -26,16 +26,20 @@ struct demo_peer {
 
 struct demo_view {
     int64_t steps, target_batch;
+    int is_local; /* 1: local steps; a step is a round of many, and each peer has its own target */
     struct demo_peer peer[DEMO_PEERS];
-    int64_t trained; /* total samples of all peers in completed steps */
-    double began;    /* s */
+    double averaging; /* share of the first trainer's time, once it has said so */
+    int64_t trained;  /* total samples of all peers in completed steps */
+    double began;     /* s */
     struct demo_mark {
         double time;
         int64_t step, trained;
     } mark[2]; /* where all stood some time ago, and later */
 };
 
-void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, double now);
+/* The target of a step; with is_local the target of each peer. */
+void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, int is_local,
+                     double now);
 /* An event of peer `k`: one that a trainer has printed, or demo_view_state's. Others are passed
  * over. */
 void demo_view_hear(struct demo_view *v, int k, const json_t *line);

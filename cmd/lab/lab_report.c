@@ -4,7 +4,7 @@
 
 #include "data/files/file.h"
 #include "data/files/json.h"
-#include "figure.h"
+#include "cmd/common/figure.h"
 #include "lab_job.h"
 #include "png.h"
 #include "ref/small.h"
@@ -206,7 +206,7 @@ static const double *column(const struct run *r, size_t at)
 
 static void draw(FILE *f, const struct run *run, int count, const struct curve *c)
 {
-    struct figure figure = { c->title, c->x_label, c->y_label, c->log_x };
+    struct figure figure = { c->title, c->x_label, c->y_label, c->log_x, 0 };
     struct figure_line *line = pl_alloc((size_t)count, sizeof *line);
     for (int i = 0; line && i < count; i++)
         line[i] = (struct figure_line){ run[i].name, column(&run[i], c->x), column(&run[i], c->y),

@@ -334,7 +334,7 @@ static int run(struct train_requests *w, struct pl_err *err)
             pl_batch_stream_counts(w->data.stream, &counts);
             pl_batch_stream_counts_text(text, sizeof text, &counts);
             fprintf(stderr,
-                    "%s\ntrained: the model, log.jsonl and loss.png are in %s\n"
+                    "%s\ntrained: the model, log.jsonl and loss.svg are in %s\n"
                     "next: potluck generate --model %s \"a caption\"\n",
                     text, w->job.out, outputs_shell_word(folder, sizeof folder, w->job.out));
         }

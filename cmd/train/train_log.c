@@ -4,9 +4,9 @@
  * resuming, lines after the checkpoint's step are removed: those steps are made again. The file is
  * rewritten under another name and then renamed, so that it is never half a log. */
 #include "train_log.h"
+#include "cmd/common/figure.h"
 #include "data/files/json.h"
 #include "data/files/file.h"
-#include "data/images/plot.h"
 
 #include <errno.h>
 #include <math.h>
@@ -171,37 +171,33 @@ void train_curve_clear(struct train_curve *c)
     memset(c, 0, sizeof *c);
 }
 
-/* loss.png: our two losses, over the reference run's if a log of it is given. */
+/* loss.svg: our two losses, over the reference run's if a log of it is given. */
 int train_log_plot(const char *folder, const char *published, struct pl_err *err)
 {
-    char *path = pl_path_join(folder, "log.jsonl"), *to = pl_path_join(folder, "loss.png");
-    struct train_curve ours = { 0 }, theirs = { 0 };
-    struct pl_plot plot = {
+    static const struct figure figure = {
         .title = "loss", .x_label = "steps", .y_label = "nats a token", .log_y = 1
     };
-    struct pl_curve curves[3];
-    struct pl_image image = { 0 };
-    size_t n = 0;
-    int rc = path && to ? train_curve_read(&ours, path, err) : pl_fail(err, PL_ENOMEM, "no memory");
+    char *path = pl_path_join(folder, "log.jsonl"), *to = pl_path_join(folder, "loss.svg");
+    struct train_curve ours = { 0 }, theirs = { 0 };
+    struct figure_line line[3];
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = NULL;
+    int n = 0, rc;
+    rc = path && to ? train_curve_read(&ours, path, err) : pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc && published) rc = train_curve_read(&theirs, published, err);
     if (!rc && ours.count) {
+        line[n++] = (struct figure_line){ "image", ours.step, ours.image, ours.count };
+        line[n++] = (struct figure_line){ "text", ours.step, ours.text, ours.count };
         if (theirs.count)
-            curves[n++] = (struct pl_curve){ .label = "image, reference curve",
-                                             .x = theirs.step,
-                                             .y = theirs.image,
-                                             .count = theirs.count };
-        curves[n++] = (struct pl_curve){
-            .label = "image", .x = ours.step, .y = ours.image, .count = ours.count
-        };
-        curves[n++] = (struct pl_curve){
-            .label = "text", .x = ours.step, .y = ours.text, .count = ours.count
-        };
-        for (size_t i = 0; i < n; i++) pl_plot_colour(curves[i].colour, i);
-        rc = pl_plot_draw(&image, &plot, curves, n);
-        if (rc) pl_fail(err, rc, "%s: %s", to, pl_status_name(rc));
-        else rc = pl_image_write_png(to, &image, err);
-        pl_image_clear(&image);
+            line[n++] = (struct figure_line){ "image, stored curve", theirs.step, theirs.image,
+                                              theirs.count };
+        out = open_memstream(&text, &bytes);
+        if (out) figure_lines(out, &figure, line, n);
+        if (!out || fclose(out)) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", to);
+        else rc = pl_file_write(to, text, bytes, err);
     }
+    free(text);
     train_curve_clear(&ours);
     train_curve_clear(&theirs);
     free(path);

@@ -39,7 +39,7 @@ struct train_curve {
 int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err);
 void train_curve_clear(struct train_curve *c);
 
-/* FOLDER/loss.png: text and image loss of FOLDER/log.jsonl, and of `published` (another log) if it
+/* FOLDER/loss.svg: text and image loss of FOLDER/log.jsonl, and of `published` (another log) if it
  * is not NULL. */
 int train_log_plot(const char *folder, const char *published, struct pl_err *err);
 

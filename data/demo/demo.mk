@@ -1,9 +1,9 @@
 # demo.mk - the demo, and the data and codec that it ships with.
 
 # Compiling for a device takes minutes: here only where there is one.
-demo: deps ## install what is missing, build, train together on real pairs, draw pictures (ALONE=1: one peer, all pairs; QUICK=1: two minutes)
+demo: deps ## install what is missing, build, train together on real pairs, draw pictures (ALONE=1: one peer; QUICK=1: two minutes; ALGORITHM=gradients: as the paper)
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(BUILD)/potluck fast $(if $(wildcard /dev/nvidia0),cuda)
-	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(ALONE),--alone)
+	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(ALONE),--alone) $(if $(ALGORITHM),--algorithm $(ALGORITHM))
 
 # Debian's emoji and their names, drawn into build/demo/images with build/demo/captions.tsv; then,
 # by the codec that is in data/demo, encoded into the shards there.

@@ -44,6 +44,8 @@ check "computing includes what --slow adds" awk -v c="$(field outer2.out computi
 start grad 1 --steps 20 --target-batch 8 --slow 0.1; first=$pid
 start grad 2 --steps 20 --target-batch 8 --slow 0.1 --json --quiet
 wait $first $pid
+# Peers share a step, each with a part of its samples: that is what makes two faster than one.
+check "two peers average their gradients" test "$(grep -c '"event":"epoch".*"round_status":0,"round_peers":2' "$work/grad2.out")" -ge 5
 check "with one gradient a step, too" agrees grad2.out '"advice":"--target-batch' 8
 check "the share is said at the end" grep -qE 'averaging took [0-9]+ % of the time' "$work/grad1.err"
 start alone 1 --steps 3 --target-batch 8

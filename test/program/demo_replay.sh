@@ -96,6 +96,18 @@ peer                 state        step samples    loss samples/s last step
 4    slow, a client  starting        0       0
 END
 
+# With local steps each peer has the target to itself, and what counts are rounds.
+: >"$record"
+event 0 0 '"event":"begin","steps":8,"target_batch":200,"is_local":true'
+for k in 1 2 4; do batch 1 $k 0 $((50 * k)) false; done
+shown 1
+event 2 4 '"event":"state","state":"dead"'
+shown 2
+prints "local steps add up over those who live" <<'END'
+round 0 of 8, collecting  samples 350 of 600  3 peers  1 s elapsed; peers: 1 training, 2 training, 4 training
+round 0 of 8, collecting  samples 150 of 400  3 peers  2 s elapsed; peers: 1 training, 2 training, 4 dead
+END
+
 for line in '[]' '{"event":"batch","peer":5,"time":1}' '{"event":"batch","peer":-1,"time":1}' '{"peer":1}' nonsense; do
     begin
     echo "$line" >>"$record"

@@ -23,7 +23,7 @@ check "resumed = uninterrupted, bit for bit" cmp "$work/a/checkpoint-000012.safe
 check "trains with one thread" train --out "$work/c" --threads 1
 check "results do not depend on threads" cmp "$work/a/checkpoint-000012.safetensors" "$work/c/checkpoint-000012.safetensors"
 check "keeps two checkpoints" test "$(ls "$work/c" | grep -c checkpoint)" -eq 2
-check "leaves a loss curve" test -s "$work/a/loss.png"
+check "leaves a loss curve" test -s "$work/a/loss.svg"
 check "logs every step" test "$(grep -c loss_image "$work/a/log.jsonl")" -eq 12
 
 # Pairs that are held out are measured on, and that changes nothing.
@@ -115,7 +115,7 @@ refuses 1 "checkpoint-000004.safetensors" train --out "$work/g" --resume
 refuses 1 "no checkpoint" train --out "$work/empty" --resume
 refuses 1 "a/checkpoint-.* exists: --resume continues from it" train --out "$work/a"
 check "folders within folders" train --out "$work/deep/in/it" --steps 1
-refuses 1 "not a folder" train --out "$work/a/loss.png"
+refuses 1 "not a folder" train --out "$work/a/loss.svg"
 
 # What is said: which options differ, an error for programs, a command to type, in the terminal's width.
 said() { # what, pattern, command...

@@ -111,13 +111,14 @@ static void close_axis(struct axis *a, double margin)
 
 static int is_shown(const struct figure *f, const struct figure_line *l, size_t i)
 {
-    return isfinite(l->x[i]) && isfinite(l->y[i]) && (!f->log_x || l->x[i] > 0);
+    return isfinite(l->x[i]) && isfinite(l->y[i]) && (!f->log_x || l->x[i] > 0) &&
+           (!f->log_y || l->y[i] > 0);
 }
 
 void figure_lines(FILE *out, const struct figure *f, const struct figure_line *line, int lines)
 {
     struct axis x = { INFINITY, -INFINITY, f->log_x, LEFT, WIDTH - RIGHT },
-                y = { INFINITY, -INFINITY, 0, HEIGHT - BOTTOM, TOP };
+                y = { INFINITY, -INFINITY, f->log_y, HEIGHT - BOTTOM, TOP };
     for (int k = 0; k < lines; k++)
         for (size_t i = 0; i < line[k].count; i++)
             if (is_shown(f, &line[k], i)) {

@@ -1,7 +1,7 @@
 /* figure.h - figures as SVG text: lines over two axes, and bars over time. Text is the browser's,
  * so no font is needed. */
-#ifndef PL_LAB_FIGURE_H
-#define PL_LAB_FIGURE_H
+#ifndef PL_CMD_FIGURE_H
+#define PL_CMD_FIGURE_H
 
 #include <stddef.h>
 #include <stdio.h>
@@ -13,10 +13,10 @@ struct figure_line {
     const double *x, *y; /* a point that is not finite is left out */
     size_t count;
 };
-/* log_x: points with x <= 0 are left out. */
+/* On a logarithmic axis points that are not positive are left out. */
 struct figure {
     const char *title, *x_label, *y_label;
-    int log_x;
+    int log_x, log_y;
 };
 void figure_lines(FILE *out, const struct figure *f, const struct figure_line *line, int lines);
 
