@@ -35,7 +35,7 @@ for up, erase, part in re.findall("\x1b\\[(?:([0-9]+)A|(J)|K|\\?7[lh])|(\n|[^\n\
 print("\n".join(screen.get(r, "") for r in range(max(screen) + 1)))
 END
 if command -v script >/dev/null && command -v python3 >/dev/null; then
-    script -qec "'$POTLUCK' demo --steps 3 --out '$work/t'" /dev/null </dev/null | python3 "$work/screen.py" >"$work/screen"
+    script -qec "'$POTLUCK' demo --steps 6 --inner-steps 2 --out '$work/t'" /dev/null </dev/null | python3 "$work/screen.py" >"$work/screen"
     check "the page's address stays on the screen" grep -q '^its page: http://127.0.0.1:[0-9]*/$' "$work/screen"
     check "above one table" test "$(grep -c '^peer .*samples/s' "$work/screen")" = 1
 else
