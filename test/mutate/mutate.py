@@ -27,9 +27,10 @@ RATES, EQUIVALENT = os.path.join(HERE, 'rates.json'), os.path.join(HERE, 'equiva
 
 # A folder's tests: suites of test/suites.sh by name, folders of unit tests; then the aim of its rate in percent.
 FOLDERS = {
-    'ref': (r'golden (dalle|quant|optim|aggregate|vqgan|gpt2|clip) with ref|pairs of fast', ['ref', 'runtime'], 90),
-    'runtime': (r'golden (dalle|optim|vqgan|gpt2|calculator) with fast', ['ref', 'runtime'], 90),
-    'fast': (r'golden (dalle|quant|optim|aggregate|vqgan|gpt2|clip) with fast|pairs of fast', ['fast'], 90),
+    'ref': (r'golden (dalle|quant|optim|outer|aggregate|vqgan|gpt2|clip|wire|protocol) with ref|pairs of fast', ['ref', 'runtime'],
+            90),
+    'runtime': (r'golden (dalle|optim|outer|vqgan|gpt2|calculator) with fast', ['ref', 'runtime'], 90),
+    'fast': (r'golden (dalle|quant|optim|outer|aggregate|vqgan|gpt2|clip|wire) with fast|pairs of fast', ['fast'], 90),
     'cuda': (r'golden \w+ with cuda-on-cpu|pairs of cuda-on-cpu', ['cuda'], 85),
     'data': (r'golden (tokenizer|clip|vqgan|gpt2|dalle) with fast', ['data'], 85),
     'net': (r'golden (wire|protocol|aggregate) with ref', ['net', 'hivemind', 'http', 'libp2p'], 85),
