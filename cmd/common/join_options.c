@@ -27,6 +27,8 @@ const struct option_row join_rows[] = {
       "private key of our peer ID, created if the file is missing (default: a new key each time)" },
     { "client-mode", NULL, NULL, OPT_FLAG(client_mode),
       "only dial out and accept no connections, for a peer that is not publicly reachable" },
+    { "relay", NULL, NULL, OPT_FLAG(relay),
+      "carry the small connections of peers that others cannot reach; they find us by themselves" },
     { NULL, NULL, NULL, OPT_TABLE(membership, membership_rows), NULL },
     { 0 },
 };
@@ -46,5 +48,6 @@ struct swarm_options join_options_swarm(const struct join_options *o, const char
                                    .announce_count = o->announce.count,
                                    .join = o->join.item,
                                    .join_count = o->join.count,
-                                   .identity = o->identity };
+                                   .identity = o->identity,
+                                   .relay = o->relay };
 }

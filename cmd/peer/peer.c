@@ -29,7 +29,7 @@ struct peer_options {
     struct peer_save_options save;
     struct peer_auxiliary_options auxiliary;
     const char *config, *optimizer; /* of the run's model */
-    int relay, json, no_check;
+    int json, no_check;
 };
 
 #define OPTIONS struct peer_options
@@ -37,7 +37,6 @@ static const struct option_row rows[] = {
     { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
     { "run", "ID", NULL, OPT_TEXT(run),
       "the run to serve: its malformed records are refused. Required by --save and --auxiliary" },
-    { "relay", NULL, NULL, OPT_FLAG(relay), "relay connections to peers that are behind NAT" },
     PREFLIGHT_ROW(no_check),
     { "json", NULL, NULL, OPT_FLAG(json), "print events as lines of JSON" },
     { NULL, NULL, NULL, OPT_HEADING, "Saving the run's state" },
@@ -68,7 +67,7 @@ const struct command command_peer = {
 static int check(struct peer_options *o)
 {
     const struct join_options *join = &o->join;
-    if (join->client_mode && (join->listen.count || !join->join.count || o->relay))
+    if (join->client_mode && (join->listen.count || !join->join.count || join->relay))
         return command_misused("peer",
                                "--client-mode accepts no connections: it needs --join, and goes "
                                "with neither --listen nor --relay");
@@ -234,7 +233,6 @@ static int run_peer(int argc, char **argv)
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     swarm = join_options_swarm(&o.join, "peer");
-    swarm.relay = o.relay;
     swarm.hold = 1;
     swarm.validators = &validators;
     if ((rc = open_work(&work, &o, &err))) close_work(&work);

@@ -352,9 +352,10 @@ static int run(struct train_requests *w, struct pl_err *err)
 static int check(struct train_requests *w)
 {
     struct join_options *join = &w->join;
-    if (!w->swarm.run && (join->join.count || join->client_mode || w->swarm.page.wanted))
-        return command_misused(w->job.cmd,
-                               "--join, --client-mode and --dash need the run's name: --run ID");
+    if (!w->swarm.run &&
+        (join->join.count || join->client_mode || join->relay || w->swarm.page.wanted))
+        return command_misused(
+            w->job.cmd, "--join, --client-mode, --relay and --dash need the run's name: --run ID");
     if (join->client_mode && !join->join.count)
         return command_misused(w->job.cmd,
                                "--client-mode accepts no connections: --join MULTIADDR is needed");

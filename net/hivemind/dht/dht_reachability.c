@@ -5,7 +5,7 @@
  *   UNKNOWN (counts as open) --one could dial us--> OPEN
  *       |  some tried, none could
  *       v
- *   CLOSED --an initial peer relays for us--> open through a relay
+ *   CLOSED --a relay carries connections to us (dht_relays.c)--> open through a relay
  *       |  no relay
  *       v
  *   a client, until it changes; checked again every CHECK_EVERY
@@ -20,9 +20,7 @@
 
 #define CHECK_EVERY 300.0 /* s */
 #define CHECK_LIMIT 20.0  /* s for dialling us; the other side gives up after AUTONAT_LIMIT */
-#define PATIENCE 5.0  /* s that a first averaging waits for the first check, which takes moments */
-#define RELAYS_USED 2 /* one may leave */
-#define HOP "/libp2p/circuit/relay/0.2.0/hop" /* served by relays */
+#define PATIENCE 5.0 /* s that a first averaging waits for the first check, which takes moments */
 
 /* identify has finished with a peer: now its view of our address is known, and what it serves. */
 static void on_identified(void *context, const struct peer_id *peer)
@@ -34,6 +32,7 @@ static void on_identified(void *context, const struct peer_id *peer)
 
 void dht_reachability_open(struct dht_reachability *r)
 {
+    r->relays.core = r->core;
     r->watch.events.identified = on_identified;
     r->watch.context = r;
     host_watch(r->core->host, &r->watch);
@@ -68,23 +67,6 @@ int dht_reachability_is_known(const struct dht_reachability *r)
 int dht_reachability_is_open(const struct dht_reachability *r)
 {
     return r->state != REACH_CLOSED || dht_reachability_is_relayed(r);
-}
-
-/* Circuit relay v2: a relay that we have reserved a slot at forwards connections to us. Relays
- * carry little, so only peers that need them use them. A router that lets in only the peers
- * that we have dialed lets in the one that checks: behind a router the relays stay. */
-static void choose_relays(struct dht_reachability *r)
-{
-    struct dht_core *n = r->core;
-    size_t used = 0;
-    for (size_t i = 0; i < n->initial_count; i++) {
-        const struct dht_initial *it = &n->initials[i];
-        if (!it->peer.length) continue;
-        if (r->state != REACH_CLOSED && !r->is_translated) relay_leave(n->host, &it->peer);
-        else if (it->state == INITIAL_GOOD && used < RELAYS_USED &&
-                 host_peer_serves(n->host, &it->peer, HOP))
-            used += !relay_use(n->host, &it->peer);
-    }
 }
 
 /* PL_EIO: it tried and failed. Other errors say nothing about us: it did not try, because our
@@ -131,7 +113,9 @@ void dht_reachability_check(struct dht_reachability *r)
     if (r->core->wants_client_mode) return;
     if (!(r->entered > 0)) r->entered = now;
     if (!r->pending && (!r->checked || now - r->checked >= CHECK_EVERY)) ask_initial_peers(r);
-    choose_relays(r);
+    /* Relays carry little, so only peers that need them use them. A router that lets in only the
+     * peers that we have dialed lets in the one that checks: behind a router the relays stay. */
+    dht_relays_update(&r->relays, r->state == REACH_CLOSED || r->is_translated);
     /* Whether we call ourselves a client in the messages to come. */
     r->core->state.client_mode = !r->called_back || !dht_reachability_is_open(r);
 }

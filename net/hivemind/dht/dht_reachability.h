@@ -3,6 +3,7 @@
 #define PL_DHT_REACHABILITY_H
 
 #include "dht_core.h"
+#include "dht_relays.h"
 
 #define REACHABILITY_ASKED 3 /* one alone may share our router, or be in trouble itself */
 
@@ -12,6 +13,7 @@ enum reachability { REACH_UNKNOWN, REACH_OPEN, REACH_CLOSED };
 struct dht_reachability {
     struct dht_core *core;
     struct host_watch watch;
+    struct dht_relays relays;
     enum reachability state;
     int is_translated; /* OPEN through a router, which may let in only some peers */
     int called_back;   /* an initial peer has called us, be it on the connection that we made */

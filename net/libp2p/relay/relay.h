@@ -24,8 +24,10 @@ extern const struct host_protocol relay_protocol;
  * otherwise; our addresses through it are told to others. PL_ENOMEM or PL_OK. */
 int relay_use(struct host *h, const struct peer_id *relay);
 void relay_leave(struct host *h, const struct peer_id *relay);
-/* 1 while there is a reservation. */
+/* 1 while there is a reservation, or one is asked for. */
 int relay_is_used(const struct host *h, const struct peer_id *relay);
+/* 1 while others can be told our address through it. */
+int relay_has_reservation(const struct host *h, const struct peer_id *relay);
 /* Our addresses through relays, without our ID. Returns how many were stored. */
 size_t relay_addresses(const struct host *h, struct multiaddr *out, size_t max);
 

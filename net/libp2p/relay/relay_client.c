@@ -191,8 +191,10 @@ static void on_reserved(void *context, struct stream *c)
     double lasts;
     int rc = relay_next(c, RELAY_HOP, &m, &used), fresh = !u->at.length;
     if (rc == PL_EAGAIN) return;
+    /* Others dial the address at which we have dialled the relay; one that dialled us has shown
+     * none. */
     if (rc || m.type != HOP_STATUS || m.status != RELAY_OK || !m.has_reservation || !l ||
-        through(&u->at, l, &u->relay)) {
+        l->inbound || through(&u->at, l, &u->relay)) {
         u->at.length = 0;
         lose(u);
         return;
@@ -254,6 +256,12 @@ int relay_is_used(const struct host *h, const struct peer_id *relay)
 {
     const struct relay_user *u = relay_of(h) ? *find_user(h, relay) : NULL;
     return u && (u->at.length || u->stream);
+}
+
+int relay_has_reservation(const struct host *h, const struct peer_id *relay)
+{
+    const struct relay_user *u = relay_of(h) ? *find_user(h, relay) : NULL;
+    return u && u->at.length;
 }
 
 size_t relay_addresses(const struct host *h, struct multiaddr *out, size_t max)
