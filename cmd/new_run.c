@@ -1,7 +1,7 @@
-/* new_run.c - `potluck new-run`: writes the manifest of a run that nobody trains yet.
+/* new_run.c - `potluck new-run`: writes the manifest of a new run.
  *
  *   ask   - five questions on a terminal, unless --run says that the options are complete
- *   check - the model is read, shards are opened: their codec stands in the manifest
+ *   check - reads the model and opens the shards: the manifest names their codec
  *   write - the JSON that peers will publish, for `potluck train --manifest` and for an editor */
 #include "cmd/cmd.h"
 #include "cmd/common/outputs.h"
@@ -169,7 +169,7 @@ static int write_manifest(struct new_run *r, struct run_manifest *m, struct pl_e
     return train_manifest_write_file(m, r->out, err);
 }
 
-/* Before the questions. A manifest that peers train by is not overwritten. */
+/* Called before the questions. An existing manifest is not overwritten: peers may train by it. */
 static int check_output(const char *path, struct pl_err *err)
 {
     if (access(path, F_OK)) return outputs_check_file(path, err);

@@ -13,7 +13,7 @@ struct random_source {
 
 /* n random bytes. PL_ENOMEM: there are none. */
 int random_source_bytes(const struct random_source *c, uint8_t *bytes, size_t n);
-/* Uniform below n, n >= 1. 0 where there are no random numbers. */
+/* Uniform below n, n >= 1. 0 if the source has failed. */
 size_t random_source_below(const struct random_source *c, size_t n);
 
 #endif

@@ -16,7 +16,7 @@ struct demo_swarm {
     double peak; /* learning rate */
 };
 
-/* What the swarm has done, by its peers' events. */
+/* The swarm's results, counted from its peers' events. */
 struct demo_swarm_result {
     enum train_end end;
     int64_t samples; /* of all peers, in completed rounds */

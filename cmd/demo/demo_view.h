@@ -28,7 +28,7 @@ struct demo_view {
     int64_t steps, target_batch;
     int is_local; /* 1: local steps; a step is a round of many, and each peer has its own target */
     struct demo_peer peer[DEMO_PEERS];
-    double averaging; /* share of the first trainer's time, once it has said so */
+    double averaging; /* share of the first trainer's time, by its last report */
     int64_t trained;  /* total samples of all peers in completed steps */
     double began;     /* s */
     struct demo_mark {

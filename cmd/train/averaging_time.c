@@ -1,7 +1,7 @@
 /* averaging_time.c - the share of averaging, and the plan that brings it down.
  *
- * A round takes as long as it does, whatever was computed before it. With the share s of the time,
- * k times as much computing between two rounds leaves the share
+ * A round's duration does not depend on the computing before it. If averaging takes the share s of
+ * the time, then with k times as much computing between two rounds it takes the share
  *
  *   s' = s / (s + k (1 - s)),   so   k = s (1 - s') / (s' (1 - s)). */
 #include "averaging_time.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FIRST_REPORT 30.0  /* s: some rounds, and the first ones are no exception any more */
+#define FIRST_REPORT 30.0  /* s: several rounds, so that the slower first ones no longer dominate */
 #define REPORT_EVERY 300.0 /* s: after some minutes the share may have changed */
 #define MUCH 0.5           /* averaging costs more than computing */
 #define LITTLE 0.1         /* the share that the advice aims at */
@@ -40,7 +40,7 @@ static int is_due(struct averaging_time *t, double *share)
     return 1;
 }
 
-/* Returns 0 where computing takes more: then the text is empty. */
+/* Returns 0 if computing takes more time than averaging: then the text is empty. */
 static int advise(char text[ADVICE_TEXT], double share, const struct averaging_plan *plan)
 {
     const double most = fmin(share, 0.999); /* the formula's pole */

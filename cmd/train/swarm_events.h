@@ -1,4 +1,4 @@
-/* swarm_events.h - what a trainer of a swarm prints about its rounds. */
+/* swarm_events.h - the lines that a trainer in a swarm prints about its rounds. */
 #ifndef PL_CMD_SWARM_EVENTS_H
 #define PL_CMD_SWARM_EVENTS_H
 
@@ -6,8 +6,8 @@
 
 /* One line of JSON for each event, with all fields whether the kind has them or not. */
 void swarm_event_json(const struct pl_collaborative_event *e);
-/* Sentences on stderr. The progress line shows batches and good rounds: here is only what a user
- * may act on. inner_steps: of an epoch, as the user counts steps. */
+/* Sentences on stderr. The progress line shows batches and successful rounds, so only events that a
+ * user may act on are printed here. inner_steps: steps of an epoch, as the user counts them. */
 void swarm_event_text(const struct pl_collaborative_event *e, const char *cmd, int verify,
                       int64_t inner_steps);
 

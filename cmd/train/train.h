@@ -7,7 +7,8 @@
 
 /* Rows of a struct train_requests: each peer's own, alone and in a swarm. */
 extern const struct option_row train_own_rows[], train_peer_rows[];
-/* What all peers of a run agree on, but compression: `potluck new-run` has them, too. */
+/* The options that all peers of a run agree on, except compression; `potluck new-run` has them,
+ * too. */
 extern const struct option_row train_model_rows[], train_algorithm_rows[];
 /* clang-format off */
 #define TRAIN_ROWS(its_rows) \

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Indented, an array has a line for each element: 256 blocks take 20,000 bytes. */
+/* Indented JSON has a line for each element of an array: 256 blocks take 20,000 bytes. */
 #define FILE_BYTES_MAX ((size_t)64 << 10)
 
 const char *const train_algorithms[] = { "gradients", "powersgd",  "powersgd_own",
@@ -52,7 +52,7 @@ int train_agree_data(struct train_requests *w, const struct run_manifest *m, str
     if (w->data.paths) return PL_OK;
     if (!m->data_count)
         return pl_fail(err, PL_EUSE, "the run's peers bring their own data: --data PATH is needed");
-    /* Strangers name these servers: no token of ours goes to them. */
+    /* A stranger's manifest names these servers: our access tokens are not sent to them. */
     w->data.has_no_token = 1;
     for (size_t i = 0; i < m->data_count && !rc; i++)
         if (strcmp(m->data[i], "demo")) {

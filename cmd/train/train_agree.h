@@ -13,7 +13,8 @@ int train_agree(struct train_requests *w, const struct run_manifest *m, struct p
 /* The manifest's data, unless w has data already. PL_EUSE: neither has. */
 int train_agree_data(struct train_requests *w, const struct run_manifest *m, struct pl_err *err);
 
-/* The other way: what others have to agree with. */
+/* The other direction: makes the manifest of our own options, which other peers have to agree
+ * with. */
 int train_describe(struct run_manifest *m, const struct train_requests *w,
                    const struct pl_dalle_config *config, struct pl_err *err);
 

@@ -25,7 +25,7 @@ static int digest_file(char hex[MANIFEST_DIGEST_MAX + 1], const char *path, stru
     return PL_OK;
 }
 
-/* What `potluck prepare` wrote of the codec into a shard on this machine; empty: nothing. */
+/* The codec's name that `potluck prepare` wrote into a shard on this machine; empty: none. */
 static void codec_of_shard(char codec[MANIFEST_DIGEST_MAX + 1], const char *path)
 {
     struct shard *shard;
@@ -35,8 +35,8 @@ static void codec_of_shard(char codec[MANIFEST_DIGEST_MAX + 1], const char *path
     pl_shard_close(shard);
 }
 
-/* Image tokens of two codecs are two alphabets: a model of both draws with neither. Shards of web
- * servers are not opened for this, nor more than SHARDS_ASKED. */
+/* Image tokens of two codecs have different meanings: a model trained on both can draw with
+ * neither. Only the first SHARDS_ASKED shards are opened for this, and none on web servers. */
 static int find_codec(char codec[MANIFEST_DIGEST_MAX + 1], const struct train_data *d,
                       struct pl_err *err)
 {
@@ -57,7 +57,8 @@ static int find_codec(char codec[MANIFEST_DIGEST_MAX + 1], const struct train_da
     return PL_OK;
 }
 
-/* Only what others can open, and nothing that may hold a secret: a user's name or a query. */
+/* Only addresses that others can open, and none that may hold a secret: a user's name or a
+ * query. */
 static void describe_data(struct run_manifest *m, const struct train_requests *w)
 {
     if (!w->given_count) strcpy(m->data[m->data_count++], "demo");

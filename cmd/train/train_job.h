@@ -91,11 +91,10 @@ void train_memory_plan(struct pl_memory_plan *plan, const struct pl_dalle_config
                        int micro_batch, enum pl_activations activations,
                        const struct pl_optimizer_options *optimizer);
 
-/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. codec: NULL, or
- * the one of the image tokens. outer: NULL, or
- * the state of an algorithm that peers train together by. position: of
- * the data; NULL: of a peer that has none, and a peer that resumes from it starts at its own.
- * *path, if asked for, is the caller's to free. */
+/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. codec: that of
+ * the image tokens, or NULL. outer: the state of the algorithm that the peers train by, or NULL.
+ * position: in the data; NULL for a peer without data: a peer that resumes from this checkpoint
+ * starts at its own position. *path, if asked for, is the caller's to free. */
 int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
                    const struct pl_outer *outer, uint64_t step, const char *codec, json_t *position,
                    const char *folder, int keep, char **path, struct pl_err *err);

@@ -12,7 +12,7 @@
 
 /* Records that are read under one key; each costs one check of an Ed25519 signature, 0.1 ms. */
 #define RECORDS_MAX 1000
-#define SECOND_TIME 20.0 /* s until the first renewal, when peers that came at once are there */
+#define SECOND_TIME 20.0 /* s until the first renewal: peers that began with us have joined */
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
@@ -155,7 +155,7 @@ static void publish(struct train_manifest *t)
     bytes_clear(&value);
 }
 
-/* Anybody may publish under the run's name, so others are no reason to stop. */
+/* Anybody may publish under the run's name, so other manifests do not stop this peer. */
 static void warn_of_others(const struct train_manifest *t)
 {
     struct pl_err why = { "" };
@@ -211,9 +211,9 @@ static int is_trained(struct swarm *s, const struct run_manifest *m, const struc
     return same + others > 0;
 }
 
-/* The bootstrap peers' manifests, one after another. One that trains our run has to train it as we
- * do; one that trains another is no reason not to begin ours, unless nobody else trains ours: then
- * its name was probably misspelled. *text: of the first that is as ours. */
+/* The bootstrap peers' manifests, one after another. A bootstrap peer that trains our run has to
+ * train it as we do. One that trains another run does not stop us, unless nobody trains ours: then
+ * its name was probably misspelled. *text: the first manifest that equals ours. */
 static int compare_with_bootstrap(char **text, struct swarm *s, const struct swarm_options *how,
                                   const struct run_manifest *ours, const struct bytes *own,
                                   struct pl_err *err)
@@ -294,7 +294,7 @@ int train_manifest_begin(struct train_manifest **out, struct swarm *s,
     t->cmd = how->cmd;
     t->ours = ours;
     if ((rc = compare_with_bootstrap(&t->text, s, how, ours, &t->subkey, err))) goto done;
-    /* The same manifest in the same words: one that others have signed already, else our own. */
+    /* The text to publish: an equal manifest that others have signed already, else our own. */
     c = (struct counting){ ours, &t->subkey, &same, &others, &why, &t->text };
     if (!t->text && how->join_count) count_all(&c, s);
     if (!t->text && manifest_write(&t->text, ours, &why)) {

@@ -245,8 +245,9 @@ struct pl_collaborative_status {
 void pl_collaborative_status(struct pl_collaborative *c, struct pl_collaborative_status *status);
 int64_t pl_collaborative_epoch(const struct pl_collaborative *c);
 
-/* The multiaddr that others join by, with /p2p/ID; valid until close. Of several, the one that
- * reaches farthest: public, then of the local network, then 127.0.0.1. NULL: a client has none. */
+/* The multiaddr that others join by, with /p2p/ID; valid until close. If there are several, the one
+ * with the widest reachability: public, then of the local network, then 127.0.0.1. NULL: a client
+ * has none. */
 const char *pl_collaborative_address(struct pl_collaborative *c);
 
 /* How a round of averaging went. */

@@ -41,7 +41,8 @@ int loop_is_here(const struct loop *l) { return mine == l; }
  * one needs no memory and cannot fail: most callers have no other way to go on than their next
  * timer. */
 
-/* Of two heaps, either may be NULL: the later root becomes the first child of the earlier one. */
+/* Merges two heaps, either of which may be NULL: the later root becomes the first child of the
+ * earlier one. */
 static struct timer *merge_heaps(struct timer *a, struct timer *b)
 {
     if (!a || !b) return a ? a : b;

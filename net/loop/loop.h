@@ -45,8 +45,8 @@ struct timer {
     double at;      /* s; private from here */
     int is_running; /* in the loop's heap */
     struct loop *loop;
-    /* Of a heap whose nodes are the timers themselves: its first child, the next child of its
-     * parent, and the pointer that leads here. */
+    /* Its place in a heap whose nodes are the timers themselves: its first child, the next child of
+     * its parent, and the pointer that leads here. */
     struct timer *child, *next, **link;
 };
 /* Returns PL_OK: it needs no memory. */

@@ -214,7 +214,8 @@ static void die(struct world *w, struct peer *p)
     int was_busy = !p->done;
     p->meeting = NULL;
     if (g) world_lose_member(w, g, p, silent);
-    /* Followers, waiting askers and the leader see the connection end, or nothing at all. */
+    /* Followers, peers that wait for an answer, and the leader see the connection end, or nothing
+     * at all. */
     for (size_t i = 0; !silent && i < p->m.followers.count; i++) hang_up(w, p->m.streams[i]);
     for (size_t i = 0; !silent && i < p->m.waiting.count; i++)
         hang_up(w, p->m.waiting.list[i].stream);

@@ -25,7 +25,7 @@ struct blob {
     uint8_t data[];
 };
 
-struct stream { /* an asker's question to a leader */
+struct stream { /* a follower's JoinRequest to a leader */
     size_t asker, leader;
     uint32_t asker_life, leader_life;
     int open;

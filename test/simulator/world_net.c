@@ -109,7 +109,7 @@ void world_on_declare(void *context, double expiration, int active)
     p->declared = expiration;
 }
 
-/* All of the twenty nearest are asked; five have it, and give it to one asker after the other. */
+/* All of the twenty nearest are asked; five have it, and answer one requester after the other. */
 void world_on_look_up(void *context)
 {
     struct peer *p = context;
@@ -119,7 +119,8 @@ void world_on_look_up(void *context)
     int answered = 0;
     for (int i = 0; i < REPLICAS; i++) {
         double wait;
-        /* Who has waited longer than a call lasts has hung up: nothing is sent to it. */
+        /* A requester that has waited longer than a call lasts has given up: nothing is sent to
+         * it. */
         if (k->free[i] > w->now + DHT_CALL_LIMIT) {
             latest = DHT_CALL_LIMIT;
             continue;

@@ -39,8 +39,8 @@
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
-/* Ours to reducers, and theirs to us; those that are closed already stay so. Senders are told
- * CANCELLED: they count it as our trouble and need not wait for a timeout. */
+/* Ours to reducers, and theirs to us; those that are closed already stay so. Senders get CANCELLED:
+ * they do not count us as silent, and need not wait for a timeout. */
 static void close_streams(struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++) allreduce_send_end(x, p);

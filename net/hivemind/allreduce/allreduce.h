@@ -29,7 +29,7 @@
 typedef int allreduce_recompute(void *context, const struct peer_id *peer,
                                 const struct verifier_claim *claim, float *const *tensor);
 
-/* Of verified rounds: whose gradients are computed again, and how. */
+/* For verified rounds: which peers' gradients are computed again, and how. */
 struct allreduce_validation {
     double validators;              /* a round, on average; the same in the whole group */
     uint64_t samples_max;           /* nobody may claim more; 0: any number */
@@ -90,7 +90,7 @@ struct allreduce_callbacks {
     void (*open)(void *context, size_t peer);
     /* Send a message on a stream, or on our answering side of it. */
     void (*send)(void *context, size_t peer, enum allreduce_way way, const uint8_t *data, size_t n);
-    /* 1: what was sent is still queued here; allreduce_drained follows. Of ALLREDUCE_OUT. */
+    /* For ALLREDUCE_OUT. 1: sent messages are still queued here; allreduce_drained follows. */
     int (*is_busy)(void *context, size_t peer);
     /* Our side of the stream is complete. */
     void (*finish)(void *context, size_t peer, enum allreduce_way way);

@@ -48,8 +48,8 @@ uint8_t *allreduce_block_reserve(struct allreduce_block *r, size_t n)
     return r->data;
 }
 
-/* Of memory that is new to the system, a message's pages are asked for all at once: one by one,
- * when they are written to, they cost twice as much. */
+/* In memory that is new to the system, this touches all pages of a message at once: page faults one
+ * by one, at each first write, cost twice as much. */
 void allreduce_block_put(const struct allreduce_block *r, uint8_t *place, const uint8_t *data,
                          size_t n)
 {

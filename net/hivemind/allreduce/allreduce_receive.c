@@ -35,7 +35,8 @@ void allreduce_lose_sender(struct allreduce *x, struct in_peer *in)
     x->report.senders_lost++;
 }
 
-/* An error code is the last message: the sender hears why, and need not wait for its timeout. */
+/* An error code is the last message: the sender learns the reason, and need not wait for its
+ * timeout. */
 static void close_stream(struct allreduce *x, size_t peer, enum averaging_code code)
 {
     struct bytes message = { 0 };

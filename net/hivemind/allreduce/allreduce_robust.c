@@ -29,7 +29,7 @@ static double usual_distance(double *far, const float *x, const float *middle, i
         far[i] = sqrt(squares);
     }
     qsort(far, (size_t)n, sizeof *far, pl_ascending);
-    /* Of an even number the upper median: no fewer than half of the distances are within it. */
+    /* The upper median of an even number of distances: at least half of them are within it. */
     return far[n / 2];
 }
 

@@ -213,8 +213,8 @@ void allreduce_send_tick(struct allreduce *x, double now)
 
 /* --- begin and end ---------------------------------------------------------------------------- */
 
-/* Of our own parts there is no answer. In a verified round answers are float32, whatever we
- * send. */
+/* Our own parts have no answer. In a verified round answers are float32, whatever compression we
+ * send with. */
 static size_t answer_bytes(const struct allreduce *x, const struct pl_part *part)
 {
     if (part->reducer == (int)x->self) return 0;

@@ -42,7 +42,7 @@ static const float *aggregate(void *context, size_t part, double *tau)
         return (const float *)(const void *)a->data; /* as malloc has aligned it */
     }
     k = own_number(x, part);
-    /* Of our own the aggregate lies where an unverified round keeps its differences. */
+    /* The aggregate of our own part lies where an unverified round keeps its differences. */
     *tau = x->verify.own_tau[k];
     return x->reducing.own_delta + x->reducing.own_at[k];
 }

@@ -277,7 +277,7 @@ void averager_cancel(struct averager *a)
 {
     if (a->call.phase == AVERAGER_IDLE) return;
     a->call.ending = ENDING_NOW;
-    /* Its reducers and senders hear CANCELLED, and do not count us as silent. */
+    /* Its reducers and senders get CANCELLED, and do not count us as silent. */
     if (a->round.x) allreduce_cancel(a->round.x, loop_now(a->loop));
     averager_turn(a);
 }

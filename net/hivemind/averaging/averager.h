@@ -57,7 +57,8 @@ struct averager_options {
     struct reliability
         *reliability; /* shared with other averagers of the run; borrowed. NULL: its own */
     struct random_source random; /* of groups that we lead, and our lots in verified rounds */
-    /* Of each donor that could not give a state, or whose state was refused; NULL: no callback. */
+    /* Called for each donor that could not give a state, or whose state was refused; NULL: no
+     * callback. */
     void (*donor_failed)(void *context, const struct peer_id *donor, int status,
                          const struct pl_err *why);
     void *donor_context;
@@ -78,13 +79,13 @@ void averager_close(struct averager *a, loop_fn *closed, void *context);
 
 /* --- PowerSGD --------------------------------------------------------------------------------- */
 
-/* rank: what most of those peers compress by that have answered, 0: no tensor; votes: how many they
- * are; 0: none has. */
+/* rank: the rank that most of the answering peers compress by, 0: they compress no tensor; votes:
+ * how many peers these are; 0: no peer has answered. */
 typedef void averager_rank(void *context, int rank, size_t votes);
 /* Asks some peers that average under this key; takes RANK_LIMIT s at most. PL_EUSE: it is being
  * asked. `answered` does not come if the averager is closed meanwhile. */
 int averager_ask_rank(struct averager *a, averager_rank *answered, void *context);
-/* From now on rounds are of this rank, and begin with no error. PL_EUSE during a step. */
+/* From now on rounds use this rank, and begin with an error of zero. PL_EUSE during a step. */
 int averager_compress(struct averager *a, int rank, struct pl_err *err);
 
 /* --- rounds ----------------------------------------------------------------------------------- */
@@ -138,8 +139,7 @@ void averager_cancel(struct averager *a);
 void averager_finish(struct averager *a);
 
 const char *averager_group_key(const struct averager *a);
-/* The next search is under a key with so many bits, see grid.h. Does nothing while one is under
- * way. */
+/* The next search uses a key with so many bits, see grid.h. Does nothing while one is under way. */
 void averager_set_digits(struct averager *a, size_t digits);
 /* The bits of that key as they are now; on the loop's thread. */
 const char *averager_group_bits(const struct averager *a);

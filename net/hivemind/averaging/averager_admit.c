@@ -9,7 +9,7 @@
 static void on_group_admitted(void *context, int status)
 {
     struct admission *m = context;
-    (void)status; /* who is no member is sent nothing: see averager_round.c */
+    (void)status; /* a peer without a token gets no parts: see averager_round.c */
     m->task = NULL;
     if (!--m->a->admission.left) averager_turn(m->a);
 }

@@ -70,9 +70,9 @@ static int by_reports(const void *a_, const void *b_)
     return (a->reports < b->reports) - (a->reports > b->reports);
 }
 
-/* The peers that search a group. Of the doubtful ones those that most nodes report. By what
- * is known: own word first, then what most nodes report. Later the engine's order is by
- * expiration; here it is decided which candidates it hears of at all. */
+/* The peers that search for a group. A peer's own declarations come first, then those that most
+ * nodes report; at most DOUBTFUL_MAX doubtful peers are kept. The engine later sorts candidates by
+ * expiration; this function decides which ones it gets. */
 static size_t read_claims(struct matchmaking_candidate *found, const struct averager *a,
                           struct dht_claim *claims, size_t count)
 {
@@ -367,7 +367,7 @@ static const struct matchmaking_callbacks callbacks = { on_declare, on_poll,    
                                                         is_absent,  is_expected,  is_paused,
                                                         is_proven,  on_abandoned, on_over };
 
-/* Timer of the search: errors that the engine could not be told from inside its own callback
+/* Timer of the search: errors that could not be passed to the engine from inside its own callback
  * come first, then its deadlines. */
 static void on_time(void *context)
 {

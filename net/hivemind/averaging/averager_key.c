@@ -17,8 +17,8 @@ static void set_bits(struct averager *a, const char *bits)
 }
 
 /* Each member's index in the group is pushed into the bits of its key: peers that have just
- * averaged together are in different groups next. A group that our target does not foresee
- * leaves the bits as they are. [spec hivemind-protocol 4.5] */
+ * averaged together are in different groups next. A group larger than our target leaves the bits as
+ * they are. [spec hivemind-protocol 4.5] */
 void averager_next_key(struct averager *a)
 {
     char bits[GROUP_BITS_MAX + 1];

@@ -108,8 +108,8 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
      * parked, ours: we are the one that is late. */
     rpc_deadline(p->caller.stream, 0);
     if (a->call.phase == AVERAGER_REDUCING && !is_later(a, data, n)) attach(p, data, n);
-    /* The group ID can't be judged yet: we may be about to hear BEGIN_ALLREDUCE. hivemind's
-     * peers wait in the same place. [spec hivemind-protocol 5.4] */
+    /* The group ID can't be judged yet: BEGIN_ALLREDUCE may be about to arrive. hivemind's peers
+     * wait in the same place. [spec hivemind-protocol 5.4] */
     else if (a->call.phase != AVERAGER_IDLE) park(p, data, n);
     else refuse(p, MSG_BAD_GROUP_ID);
 }
@@ -140,12 +140,13 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
     averager_drive(a);
 }
 
-/* Of the first part. A groupmate has as long as for any other: over a slow uplink that it shares
- * with parts for others, half a megabyte takes its time. */
+/* Time limit of the first part. A groupmate has as long as for any other part: over a slow uplink
+ * that it shares with parts for others, half a megabyte takes long. */
 static void limit_first_part(struct part_stream *p)
 {
     const struct averager *a = averager_of(p);
-    /* A caller that is in no group of ours has ten seconds for one message, and is no loss. */
+    /* A caller that is not in our group has ten seconds for one message; losing it costs us
+     * nothing. */
     double limit = AVERAGER_FIRST_MESSAGE;
     if (group_find(&a->round.group, rpc_peer(p->caller.stream)) >= 0)
         limit = fmax(limit, a->o.sender_timeout);

@@ -4,14 +4,14 @@
  *     helper thread          network                  helper thread      network          helper
  *   a group: P = W Q -> all-reduce ID + "PHASE_P" -> Q' = W^T P -> ID + "PHASE_Q" -> G = P Q'^T
  *
- * Both phases have the group's shares, which follow from the full gradients. A groupmate that is
- * faster opens its stream of phase Q while we are still in phase P: that stream is parked, as one
- * before our trigger is (averager_parts.c).
+ * Both phases have the group's shares, which follow from the full gradients. A faster groupmate
+ * opens its stream of phase Q while we are still in phase P: that stream is parked, like a stream
+ * that comes before our trigger (averager_parts.c).
  *
- * hivemind's peers keep their own values for what they lose in a phase, and go on. P then differs
- * between peers, and the Q of different P are averaged. Here a phase that has lost a reducer fails,
- * and with it the round: this peer leaves the group, nothing has changed, and another group is
- * searched. */
+ * hivemind's peers keep their own values for parts that they lose in a phase, and go on. P then
+ * differs between peers, and the Q of different P are averaged. Here a phase that has lost a
+ * reducer fails, and with it the round: this peer leaves the group, nothing has changed, and
+ * another group is searched. */
 #include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -64,7 +64,7 @@ static struct state_snapshot *snapshot(const struct factors *f)
     return NULL;
 }
 
-/* Without memory the older one goes on being given: its shapes are the same. */
+/* Without memory newcomers still get the older state: its shapes are the same. */
 static void share(struct averager *a, double priority)
 {
     struct state_snapshot *s = snapshot(a->powersgd.factors);
@@ -95,7 +95,7 @@ int averager_compress(struct averager *a, int rank, struct pl_err *err)
     return PL_OK;
 }
 
-/* Also of the limit: what has come until then is what is known. */
+/* Also called at the time limit: the votes that have come by then decide. */
 static void answer_rank(void *context)
 {
     struct averager *a = context;
@@ -110,7 +110,8 @@ static void answer_rank(void *context)
     answered(a->powersgd.context, rank, votes);
 }
 
-/* Each state is a vote. It is refused as one to be taken, so that the next peer is asked. */
+/* Each state is a vote. This function refuses it as a state to load, so that the next peer is
+ * asked. */
 static int on_rank_state(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct averager *a = context;

@@ -87,8 +87,8 @@ static void on_open(void *context, size_t peer)
         out->stream = rpc_open(a->host, &a->round.group.members[peer].peer,
                                a->names.rpc[AVERAGER_AGGREGATE], message_max(a), limit, &events,
                                out);
-    /* No stream at all is told by the timer: the engine has called us, and must not be
-     * called back. */
+    /* The timer reports a stream that could not be opened: the engine has called us, and must not
+     * be called back. */
     out->state = out->stream ? OUT_STREAM_OPEN : OUT_STREAM_DEAD;
 }
 
@@ -144,8 +144,8 @@ static size_t moved(void *context, size_t peer, enum allreduce_way way)
 {
     const struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
-    /* Of a message of ours: its length less what is still queued. Of one that comes: what
-     * has arrived of it so far. */
+    /* For a message of ours: its length less the bytes still queued. For an incoming one: the bytes
+     * that have arrived so far. */
     size_t queued = s && way == ALLREDUCE_OUT ? rpc_queued(s) : 0;
     if (!s && way == ALLREDUCE_IN) s = stream_from(a, peer);
     if (!s) return 0;
@@ -231,10 +231,10 @@ static void on_work(void *context, struct allreduce_job *job)
 {
     struct averager *a = context;
     job->owner = a;
-    /* A full queue is no reason to fail: the loop's thread then does the work itself, a
-     * little late. */
+    /* A full queue does not fail the round: the loop's thread then does the work itself, a little
+     * late. */
     if (!loop_work(a->loop, run_job, job_done, job)) return;
-    job->run(job); /* here, without memory for more; the engine hears of it from the timer */
+    job->run(job); /* here, without memory for more; the timer reports it to the engine */
     job->next = a->round.done_here;
     a->round.done_here = job;
 }

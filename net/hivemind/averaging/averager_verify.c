@@ -1,6 +1,6 @@
 /* averager_verify.c - BTARD over the network. [BTARD 3.1]
  *
- * Verification works only if every honest member judges by the same rules and hears the same
+ * Verification works only if every honest member judges by the same rules and gets the same
  * messages. So
  *
  *   1. terms   each member's gather message states version, validators, data, epoch and a number of
@@ -120,7 +120,7 @@ int averager_can_verify(const struct averager *a)
         return 0;
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct gather *gather = &a->round.group.members[i].gather;
-        /* A peer that can't be called can't be told what others have signed. */
+        /* A peer that can't be called can't receive what others have signed. */
         if (gather->mode == GROUP_CLIENT || gather->bandwidth == 0 || /* behind NAT */
             !(gather->mode == GROUP_AUXILIARY ? is_same_but_data(gather, terms)
                                               : is_same(gather, terms)))

@@ -10,7 +10,7 @@ double bandwidth_stated(const struct bandwidth *b)
     const double mbit = b->rate / MBIT;
     double digit;
     if (!(mbit > 0)) return b->has_come ? BANDWIDTH_ASSUMED : PL_BANDWIDTH_UNKNOWN;
-    /* Two digits: more would say something about noise alone. */
+    /* Two digits: further ones are noise. */
     digit = pow(10, floor(log10(mbit)) - 1);
     return rint(mbit / digit) * digit;
 }
@@ -22,8 +22,7 @@ void bandwidth_sample(struct bandwidth_meter *m, double now, double sent, int is
         m->best = fmax(m->best, bytes / seconds);
         m->is_open = 0; /* the next window begins here */
     }
-    /* A window begins with bytes that wait: what left before may still be in the kernel's
-     * buffers. */
+    /* A window begins when bytes wait: those sent earlier may still be in the kernel's buffers. */
     if (is_waiting && !m->is_open) {
         m->began = now;
         m->sent = sent;

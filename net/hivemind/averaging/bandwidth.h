@@ -1,5 +1,5 @@
-/* bandwidth.h - what this peer's uplink carries, measured in its own rounds, and what it therefore
- * states to its groupmates, which deal the shares of the reduction by it. Pure functions.
+/* bandwidth.h - what this peer's uplink carries, measured in its own rounds, and the bandwidth that
+ * it states to its groupmates, which compute the shares of the reduction from it. Pure functions.
  * [TTT 2.1, communication] [Moshpit SGD, appendix on load balancing]
  *
  *   in a round      the rate at which bytes leave while others still wait for the uplink; the best
@@ -8,11 +8,12 @@
  *                   rate = rate + FALL (measured - rate)  otherwise
  *   is stated       Mbit/s in two digits, as users of hivemind state theirs
  *
- * Before its first measurement a peer that began the run with the others states nothing: where
- * nobody does, all reduce alike, as in hivemind. One that took over the state of a run comes to
- * peers that have measured; as an unknown bandwidth counts as the mean of the known, a newcomer
- * with a slow uplink would hold up its first group. So it states BANDWIDTH_ASSUMED, gets a small
- * share or none, and its first round measures it by its own gradients. */
+ * Before its first measurement a peer that began the run with the others states nothing: if no peer
+ * states a bandwidth, all have equal shares, as in hivemind. A newcomer, which took over the state
+ * of a run, meets peers that have measured. An unknown bandwidth counts as the mean of the known
+ * ones, so a newcomer with a slow uplink would hold up its first group. Instead it states
+ * BANDWIDTH_ASSUMED and gets a small share or none; sending its own gradients in the first round
+ * measures its uplink. */
 #ifndef PL_BANDWIDTH_H
 #define PL_BANDWIDTH_H
 
@@ -32,7 +33,7 @@ struct bandwidth {
 /* For the gather message; PL_BANDWIDTH_UNKNOWN: nothing. */
 double bandwidth_stated(const struct bandwidth *b);
 
-/* Of one round; zeros begin it. */
+/* The measurement of one round; zeros begin it. */
 struct bandwidth_meter {
     double began, sent; /* of the window under way */
     double best;        /* bytes a second; 0: no window was long enough */

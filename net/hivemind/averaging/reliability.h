@@ -5,8 +5,8 @@
  * proven to have cheated is banned instead (bans.h).
  *
  * A groupmate delivers by what its place in a group asks of it: a reducer answers the parts that we
- * send, a sender sends its parts, a leader begins the all-reduce after it has accepted us. Who does
- * not is on back-off: not accepted as a follower, not asked as a leader, for
+ * send, a sender sends its parts, a leader begins the all-reduce after it has accepted us. A peer
+ * that does not deliver is on back-off: not accepted as a follower, not asked as a leader, for
  *
  *   BASE * 2^(failures - 1) seconds, at most MAX, and up to a quarter more at random,
  *
@@ -74,7 +74,8 @@ struct reliability {
         int proven, reports;
     } peers[RELIABILITY_PEERS_MAX]; /* by peer id */
     size_t count, proven;
-    /* Of the unproven peers first seen after `since`: 0: of all; 1: of those that report. */
+    /* Failures of the unproven peers first seen after `since`. [0]: of all; [1]: of those that
+     * report. */
     struct reliability_unproven {
         double failures, until, since;
     } unproven[2];

@@ -174,8 +174,8 @@ static void fail(struct dht_call_out *o, int status, const char *error)
     report(o, status, error, NULL, loop_now(n->loop) - o->sent);
 }
 
-/* A report is a claim: that a node exists costs its reporter nothing. Of the neighbours in an
- * answer, blacklisted nodes and ourselves are dropped: a search would only wait for them. */
+/* A report is a claim: that a node exists costs its reporter nothing. Blacklisted nodes and
+ * ourselves are dropped from the neighbours in an answer: a search would only wait for them. */
 static void filter(const struct dht_core *n, struct dht_found *f)
 {
     size_t kept = 0;

@@ -71,8 +71,9 @@ void dht_core_count_records(struct dht_core *c)
     resources_report(r, RESOURCE_RECORDS, s->storage.bytes + s->cache.bytes);
 }
 
-/* Who pays, besides the peer: identities cost nothing, addresses do. One customer of a provider
- * usually has a /24 or a /64. For a peer behind a relay it is the relay's. */
+/* The subnet that a peer's requests are charged to, besides the peer: identities cost nothing,
+ * addresses do. One customer of a provider usually has a /24 or a /64. For a peer behind a relay it
+ * is the relay's. */
 uint64_t dht_core_subnet(const struct dht_core *c, const struct peer_id *peer)
 {
     struct multiaddr a;

@@ -25,7 +25,7 @@
  * through them. */
 #define RETRY_FIRST 1.0
 #define RETRY_EVERY 30.0
-#define SILENT_LIMIT 120.0 /* s; a node not heard of for so long is pinged */
+#define SILENT_LIMIT 120.0 /* s; a node that has been silent for so long is pinged */
 #define SILENT_AT_ONCE \
     4 /* pings per upkeep: 48 in SILENT_LIMIT, a table of some hundred in 5 min */
 /* s after which an unchanged bucket is searched [Kademlia 2.3: an hour]; hivemind does it only
@@ -345,7 +345,7 @@ static void on_upkeep(void *context)
                !dht_routing_refresh(&n->state.routing, &id, now - REFRESH_EVERY, now)) {
         w = dht_walk_start(j->walks, &id, INFINITY, on_refreshed, j);
     }
-    if (w) w->search.nodes_only = 1; /* the id is no key: nobody stores under it */
+    if (w) w->search.nodes_only = 1; /* the id is not a key: nobody stores under it */
     timer_start(n->loop, &j->upkeep_timer, UPKEEP_EVERY, on_upkeep, j);
 }
 

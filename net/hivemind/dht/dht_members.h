@@ -14,8 +14,8 @@
 
 /* Requests with a wrong token or signature that are checked: each costs us one or two RSA checks,
  * and its sender nothing. A member's token may be late a few times, or its clock wrong until it
- * asks; after that it may try once a second. Of a subnet 4 times as many at once, 10 times the
- * rate: a laboratory whose machines are all set up wrong. */
+ * asks; after that it may try once a second. A subnet may send 4 times as many at once, at 10 times
+ * the rate: all machines of a laboratory may be set up wrong. */
 #define DHT_FAILURES_BURST 64
 #define DHT_FAILURES_A_SECOND 1
 #define DHT_SUBNET_FAILURES_BURST (4 * DHT_FAILURES_BURST)

@@ -43,7 +43,7 @@ static void free_putting(struct dht_putting *p)
 
 /* hivemind's rules for our own cache after a store [spec hivemind-protocol 1.6]. The cache must not
  * contradict the result: after a success it takes the record (of a dictionary only if it has the
- * key already), after a refusal it drops what is no newer than the refused one. */
+ * key already), after a refusal it drops a record that is not newer than the refused one. */
 static void update_cache(struct dht_putting *p, int stored)
 {
     struct dht_state *s = &p->puts->core->state;

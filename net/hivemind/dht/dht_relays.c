@@ -1,5 +1,5 @@
 /* dht_relays.c - relays for a peer behind NAT, found by itself. A relay is any node of the DHT
- * whose identify message names the hop protocol: its owner has said that it carries connections for
+ * whose identify message names the hop protocol: such a node offers to carry connections for
  * others. [spec libp2p-wire 14]
  *
  *   candidate --reservation asked--> used --none for DHT_RELAY_TRIAL--> paused --> candidate
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define HOP "/libp2p/circuit/relay/0.2.0/hop"
-#define NEAREST 32 /* nodes that are looked at */
+#define NEAREST 32 /* nodes checked for relays */
 
 static struct dht_relay *find(struct dht_relays *r, const struct peer_id *peer)
 {
@@ -22,8 +22,8 @@ static struct dht_relay *find(struct dht_relays *r, const struct peer_id *peer)
     return NULL;
 }
 
-/* A full list forgets who must be paused longest: strangers that offer what they do not give make
- * room, those in use and the initial peers stay. */
+/* A full list forgets the relay with the longest pause left: strangers whose offers fail are
+ * dropped first, relays in use and the initial peers stay. */
 static struct dht_relay *place(struct dht_relays *r)
 {
     struct dht_relay *out = NULL;

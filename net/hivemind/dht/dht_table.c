@@ -1,7 +1,7 @@
 /* dht_table.c - Kademlia keeps its routing table fresh by the messages that flow anyway: the
  * sender of a request or an answer is alive [Kademlia 2.2, spec hivemind-protocol 1.4].
  *
- *   node seen --known--> moves to the end of its bucket, as the one heard of last
+ *   node seen --known--> moves to the end of its bucket, as the one seen last
  *      |
  *      +--new, bucket has space--> added; gets the records that it is now nearest to
  *      |

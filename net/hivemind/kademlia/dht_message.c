@@ -156,7 +156,7 @@ static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struc
     for (size_t i = 0; results && views && i < count; i++) {
         const struct dht_found *f = &found[i];
         Hivemind__FindResult *r = &results[i];
-        /* Of a dictionary the expiration is the whole key's, the latest of its items. */
+        /* A dictionary's expiration is that of the whole key: the latest of its items. */
         hivemind__find_result__init(r);
         r->type = f->type;
         r->value = message_bytes(f->value, f->n);
@@ -335,8 +335,8 @@ static int read_result(struct dht_found *f, const Hivemind__FindResult *m)
     return PL_OK;
 }
 
-/* As many results as we asked for keys, or the answer is no answer to our request: dht_calls.c
- * gives result i to the i-th of those that asked, without looking again. */
+/* An answer must have one result for each key that we asked for: dht_calls.c gives result i to the
+ * i-th of the waiting requests without another check. */
 static int read_find_answer(struct dht_answer *a, size_t count, struct pl_err *err)
 {
     const Hivemind__FindResponse *m = a->message;

@@ -16,7 +16,7 @@ const char *dht_call_name(enum dht_call call); /* "DHTProtocol.rpc_ping" */
 /* self: the sender's id; NULL for a client, which is neither called nor added to tables. */
 int dht_write_ping(struct bytes *out, const struct dht_id *self, int validate);
 
-/* Who has sent a request, as its connection proves it. */
+/* The sender of a request, as its connection proves it. */
 struct dht_caller {
     struct peer_id peer;
     uint64_t subnet; /* a hash of its address's /24 or /64; 0: not known */

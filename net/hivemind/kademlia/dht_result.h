@@ -17,8 +17,8 @@ struct dht_claim {
 };
 /* Claims in one result: 20 nodes that each report 1,000 peers. */
 #define DHT_CLAIMS_MAX 20480
-/* Of others about one peer. Honest nodes differ while a new declaration spreads; one that lies must
- * not hide what they say. */
+/* Claims of other nodes about one peer. Honest nodes differ while a new declaration spreads; a
+ * lying node must not hide their reports. */
 #define DHT_CLAIMS_OF_PEER 4
 
 struct dht_result {
@@ -50,9 +50,8 @@ int dht_result_merge(struct dht_result *r, const struct validators *v, const str
                      const struct dht_reporter *from, enum dht_found_type type,
                      const uint8_t *value, size_t n, double expiration);
 
-/* For the caller of a get: drops what has expired and the signatures. Of a group's claims it keeps
- * those of peers that look for one. "false" of others is no more than a hint: it removes
- * nothing. */
+/* For the caller of a get: drops what has expired and the signatures. It keeps the claims of peers
+ * that look for a group. A third party's "false" is only a hint: it removes nothing. */
 int dht_result_finish(struct dht_result *r, double now);
 int dht_result_copy(struct dht_result *to, const struct dht_result *from);
 

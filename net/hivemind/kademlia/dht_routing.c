@@ -39,8 +39,7 @@ static int remove_contact(struct dht_contacts *l, const struct dht_id *id)
 }
 
 /* Lists are in the order of last contact [Kademlia 2.2]: the head is the node that has been silent
- * longest, the tail the one heard of last. So moving a node to the tail is removing and
- * appending. */
+ * longest, the tail the one seen last. So moving a node to the tail is removing and appending. */
 static int append_contact(struct dht_contacts *l, const struct dht_contact *c)
 {
     if (pl_grow(&l->at, l->count, &l->capacity, 8)) return PL_ENOMEM;
@@ -154,10 +153,10 @@ void dht_routing_clear(struct dht_routing *r)
 }
 
 /* Which full buckets are split decides how large the table gets and how fast searches are. Ours
- * always is: so we know our own neighbourhood completely, which is what stores and finds of
- * nearby keys need. Of the others only those whose depth is no multiple of b = 5 [Kademlia 4.2]:
- * the table then has up to 2^5 - 1 buckets for each 5 bits instead of 5, and each step of a search
- * fixes 5 bits instead of one, so log_32 N hops instead of log_2 N. */
+ * always is: so we know our own neighbourhood completely, which is what stores and finds of nearby
+ * keys need. Of the other full buckets only those are split whose depth is not a multiple of b = 5
+ * [Kademlia 4.2]: the table then has up to 2^5 - 1 buckets for each 5 bits instead of 5, and each
+ * step of a search fixes 5 bits instead of one, so log_32 N hops instead of log_2 N. */
 int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct peer_id *peer,
                     double now, struct dht_contact *ask)
 {
@@ -175,8 +174,8 @@ int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct
     }
     if (rc != PL_EAGAIN) return rc;
     /* No place. The node that has been silent longest is pinged, and loses its place if it does not
-     * answer [Kademlia 2.2]. `pinged` remembers it until it is heard of: a flood of new ids must
-     * not cause a flood of pings, so each node of the bucket is asked once. */
+     * answer [Kademlia 2.2]. `pinged` remembers it until it is seen again: a flood of new ids must
+     * not cause a flood of pings, so each node of the bucket is pinged once. */
     for (size_t i = 0; ask && i < b->nodes.count; i++)
         if (!contains(&b->pinged, &b->nodes.at[i].id)) {
             if (append_contact(&b->pinged, &b->nodes.at[i])) return PL_ENOMEM;
@@ -208,8 +207,8 @@ const struct dht_contact *dht_routing_find(const struct dht_routing *r, const st
     return i < b->replacements.count ? &b->replacements.at[i] : NULL;
 }
 
-/* A peer that restarts comes back under another id while its old one may still be listed: the one
- * heard of last is true. */
+/* A peer that restarts comes back under another id while its old one may still be listed: the id
+ * seen last is the present one. */
 const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
                                                 const struct peer_id *peer)
 {

@@ -15,10 +15,10 @@
 struct dht_contact {
     struct dht_id id;
     struct peer_id peer;
-    double seen; /* when it was last heard of */
+    double seen; /* when it was last seen */
 };
 
-struct dht_contacts { /* in the order in which they came or were heard of again */
+struct dht_contacts { /* in the order in which they came or were seen again */
     struct dht_contact *at;
     size_t count, capacity;
 };
@@ -28,7 +28,7 @@ struct dht_bucket {
     struct dht_id lower;
     int depth;
     struct dht_contacts nodes, replacements;
-    struct dht_contacts pinged; /* of nodes: asked whether they live, not heard of since */
+    struct dht_contacts pinged; /* of nodes: pinged, not seen since */
     double updated;
 };
 
@@ -44,11 +44,10 @@ int dht_routing_init(struct dht_routing *r, const struct dht_id *self, size_t bu
                      int depth_modulo);
 void dht_routing_clear(struct dht_routing *r);
 
-/* We heard of a node. It goes to the end of its bucket, which is split if it must be and may be;
- * if there is no space it waits among the replacements and *ask (may be NULL) is the longest
- * silent node of the bucket that was not asked yet: ping it, and remove it if it does not answer;
- * its peer's length is 0 if there is none to ask. Our own id is never put in. PL_OK or
- * PL_ENOMEM. */
+/* A node was seen. It goes to the end of its bucket, which is split if it must be and may be; if
+ * there is no space it waits among the replacements and *ask (may be NULL) is the longest silent
+ * node of the bucket that was not asked yet: ping it, and remove it if it does not answer; its
+ * peer's length is 0 if there is none to ask. Our own id is never put in. PL_OK or PL_ENOMEM. */
 int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct peer_id *peer,
                     double now, struct dht_contact *ask);
 /* Forgets a node; the youngest replacement of its bucket takes its place. */
@@ -65,7 +64,7 @@ size_t dht_routing_nearest(const struct dht_routing *r, struct dht_contact *out,
                            const struct dht_id *query, const struct dht_id *exclude);
 size_t dht_routing_size(const struct dht_routing *r); /* nodes, without replacements */
 
-/* Upkeep: the node not heard of for longest. NULL when the table is empty. */
+/* Upkeep: the node that has been silent longest. NULL when the table is empty. */
 const struct dht_contact *dht_routing_oldest(const struct dht_routing *r);
 /* A random id inside the bucket that changed least recently, if that was before `before`; the
  * bucket then counts as updated. PL_OK, or PL_EAGAIN when all are fresh. */

@@ -1,5 +1,5 @@
-/* dht_search.c - the iterative search as an engine: events in (answers, failures, time), nodes
- * to ask out [Kademlia 2.3, spec hivemind-protocol 1.6]. All nodes that were heard of stand in
+/* dht_search.c - the iterative search as an engine: events in (answers, failures, time), nodes to
+ * ask out [Kademlia 2.3, spec hivemind-protocol 1.6]. All nodes that answers have named stand in
  * one list, nearest to the key first; each is a candidate, asked, late, answered or failed. The
  * search always asks the nearest candidate among the first `beam` nodes that have not failed
  * (hivemind's beam search, beam = 20).
@@ -176,7 +176,7 @@ int dht_search_is_over(const struct dht_search *s)
     return found_enough(s) || (!s->asked && !next_candidate(s) && s->answered >= enough);
 }
 
-/* Only nodes that answered: a store must not go to one that is only said to exist. */
+/* Only nodes that answered: a store must not go to a node that others only report. */
 size_t dht_search_nearest(const struct dht_search *s, struct dht_contact *out, size_t n)
 {
     size_t got = 0;

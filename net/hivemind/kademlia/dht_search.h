@@ -72,7 +72,7 @@ double dht_search_pass(struct dht_search *s);
 /* 1: nothing that can still come is worth waiting for. */
 int dht_search_is_over(const struct dht_search *s);
 
-/* Of the answered ones the nearest first; returns how many, at most n. */
+/* The nodes that have answered, nearest first; returns how many, at most n. */
 size_t dht_search_nearest(const struct dht_search *s, struct dht_contact *out, size_t n);
 /* The nearest that answered and did not give what is best. NULL: none. */
 const struct dht_contact *dht_search_without(const struct dht_search *s);

@@ -41,9 +41,9 @@ void dht_state_clear(struct dht_state *s);
 /* Ourselves in a message: NULL for a client. */
 const struct dht_id *dht_state_self(const struct dht_state *s);
 
-/* Checks and stores a record as rpc_store would, at the cost of its caller. Of a dictionary the
- * good entries are kept; a declaration is kept only if the peer that it names is the caller.
- * PL_OK: all of it was accepted. PL_EAGAIN: refused, at least in part. PL_ENOMEM. */
+/* Checks and stores a record as rpc_store would, at the cost of its caller. The good entries of a
+ * dictionary are kept; a declaration is kept only if the peer that it names is the caller. PL_OK:
+ * all of it was accepted. PL_EAGAIN: refused, at least in part. PL_ENOMEM. */
 int dht_state_store(struct dht_state *s, double now, const struct dht_record *r);
 /* Storage's or cache's, the one of the higher class, else the newer; NULL: neither has it. */
 const struct dht_entry *dht_state_get(struct dht_state *s, double now, const struct dht_id *key);

@@ -7,7 +7,7 @@
 void grid_hint(struct grid *g, size_t digits)
 {
     if (g->met || digits > GRID_DIGITS_MAX) return;
-    /* One group: TRUST times that are still one group, in any epoch. */
+    /* No digits: so few peers that TRUST times as many are still one group, in any epoch. */
     g->met = digits ? ldexp(GRID_GROUP, (int)digits) : GRID_ALONE / GRID_TRUST * M_SQRT1_2;
 }
 

@@ -5,23 +5,23 @@
  *                                                which hivemind's peers share
  *            ceil(log2(peers / group size))      beyond
  *
- * One round a step. After a round in r random groups of N peers, of the squared differences
+ * A step has one round. After N peers have averaged in r random groups, this share of their squared
+ * differences is left on average:
  *
  *   (r - 1) / N + r / N^2
  *
- * are left on average: 4 % in groups of 24. The round of the parameters, in other groups, leaves as
- * much of what the first one has left.
+ * This is 4 % in groups of 24. The round of the parameters, in other groups, leaves the same share
+ * of the rest.
  *
  * Peers with different numbers of digits have different keys and do not meet. All of them count the
- * same records, but not at the same moment. So a fixed limit would split a run whose size is near
- * it, for as long as it is. Instead
- * the group size changes with the epoch, by a factor of two in all,
- * by the same pseudo-random numbers everywhere: a run that is near a limit in these epochs is not
- * in the next ones. There is no state that newcomers would lack.
+ * same records, but not at the same moment. So a fixed limit would split a run for as long as its
+ * size is near that limit. Instead the group size changes with the epoch, within a factor of two,
+ * by a pseudo-random number that all peers compute alike: a run that is near a limit in these
+ * epochs is not near one in the next. A newcomer needs no state for this.
  *
- * Records cost nothing, groups do: strangers' records count for TRUST times the peers that this
- * peer's own groups have shown, size x 2^digits. A peer that finds itself alone tries other numbers
- * of digits. */
+ * Anybody can publish records at no cost, but not fill groups. So the number of records counts up
+ * to TRUST times the number of peers that this peer's own groups show, group size x 2^digits. A
+ * peer that finds itself alone tries other numbers of digits. */
 #ifndef PL_GRID_H
 #define PL_GRID_H
 
@@ -43,15 +43,16 @@ struct grid {
     double met;     /* peers of the run, as our groups show; 0: none yet */
     unsigned alone; /* rounds in a row without a group */
 };
-/* The donor of our state averages under keys of so many digits: until we have been in a group. */
+/* The donor of our state averages under keys of so many digits. Counts until we have been in a
+ * group. */
 void grid_hint(struct grid *g, size_t digits);
 /* A round has ended, with a group of this size (0, 1: none) under a key of so many digits. */
 void grid_round(struct grid *g, size_t group, size_t digits);
-/* Peers of the run, where so many report progress. */
+/* Estimates the number of peers in the run from the number of progress records. */
 double grid_peers(const struct grid *g, size_t records);
-/* Of the group bits in this epoch. */
+/* The number of group bits in this epoch. */
 size_t grid_digits(double peers, int64_t epoch);
-/* bits (GROUP_BITS_MAX + 1) with that many digits: the last of what they were, and random ones in
+/* Gives bits (GROUP_BITS_MAX + 1) that many digits: keeps the last ones and puts random ones in
  * front of them. */
 void grid_fit_bits(char *bits, size_t digits, const struct random_source *random);
 

@@ -82,8 +82,8 @@ int group_append(struct group *g, const struct peer_id *peer, const uint8_t *gat
 int group_check_peers(const struct group *g);
 /* Makes its gather message state this bandwidth. On PL_ENOMEM the member is unchanged. */
 int group_set_bandwidth(struct group_member *m, double bandwidth);
-/* Of a group that we lead: nobody states more than GROUP_CLAIM_MAX times the median of those that
- * state a bandwidth. PL_OK or PL_ENOMEM. */
+/* In a group that we lead, limits each stated bandwidth to GROUP_CLAIM_MAX times the median of the
+ * stated ones. PL_OK or PL_ENOMEM. */
 int group_limit_bandwidths(struct group *g);
 void group_clear(struct group *g);
 /* The member's number, or -1. */

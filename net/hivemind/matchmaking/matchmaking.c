@@ -90,9 +90,8 @@ static void begin_window(struct matchmaking *m)
 static void declare(struct matchmaking *m, double now)
 {
     begin_window(m);
-    /* E is known here before the record leaves: hivemind's peers read it within
-     * milliseconds, and one that asked too early, and was told NOT_DECLARED, stays away
-     * until the next declaration. */
+    /* E is known here before the record leaves: hivemind's peers read it within milliseconds, and
+     * one that asked too early, and got NOT_DECLARED, stays away until the next declaration. */
     m->begin = m->window_ends = end_of_window(m, now);
     m->callbacks->declare(m->context, m->begin, 1);
 }
@@ -343,8 +342,8 @@ static void end_window(struct matchmaking *m, double now)
         return;
     }
     matchmaking_disband(m, NULL);
-    /* After `patience` windows alone: the others have ended or died, and a progress record that
-     * outlives its peer by a minute is no reason to wait. [spec hivemind-protocol 12] */
+    /* After `patience` windows alone: the others have ended or died, and a progress record outlives
+     * its peer by a minute: it must not make us wait. [spec hivemind-protocol 12] */
     m->windows_alone = has_others(m) ? 0 : m->windows_alone + 1;
     if (now >= m->deadline || (m->patience && m->windows_alone >= m->patience)) {
         matchmaking_end(m, now, PL_EAGAIN);

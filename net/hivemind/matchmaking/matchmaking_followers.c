@@ -135,8 +135,8 @@ static int gather_group(struct matchmaking *m)
     int rc = random_source_bytes(&m->o.random, g->id, sizeof g->id);
     if (!rc) rc = demote_unproven(m);
     if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
-    /* Without memory the group is disbanded, and each that is in it hears of it on its stream: we
-     * have none. */
+    /* Without memory the group is disbanded, and its members learn of it on their streams: we, the
+     * last member, have no stream. */
     if (!rc && (rc = group_limit_bandwidths(g))) free(g->members[--g->count].gathered);
     return rc;
 }
@@ -242,7 +242,7 @@ size_t matchmaking_count_averaging(const struct matchmaking *m)
     return n;
 }
 
-/* Of those that average, the number counted by matchmaking_expect; we count, too. */
+/* How many of the peers that matchmaking_expect counts are here; we count, too. */
 static size_t count_expected(const struct matchmaking *m)
 {
     size_t n = matchmaking_count_averaging(m);
@@ -387,7 +387,7 @@ void matchmaking_request(struct matchmaking *m, double now, void *stream,
     }
 }
 
-/* A peer that has closed its stream is no follower any more: in the group it would be a reducer
+/* A peer that has closed its stream is not a follower any more: in the group it would be a reducer
  * that no other peer can reach. */
 void matchmaking_request_gone(struct matchmaking *m, void *stream)
 {

@@ -54,7 +54,7 @@ void mp_free(struct mp_value *root);
 int mp_is_text(const struct mp_value *v, const char *text);
 /* A map's value under a text key (the last one, as in Python), or NULL; also if v is not a map. */
 const struct mp_value *mp_get(const struct mp_value *v, const char *key);
-/* Of an MP_INT from 0 to INT64_MAX, or -1 for anything else. */
+/* The value of an MP_INT from 0 to INT64_MAX; -1 for anything else. */
 int64_t mp_count(const struct mp_value *v);
 
 /* Writing: the shortest form of each. What follows a list or map header are its elements. */

@@ -79,8 +79,8 @@ static int read_tensor(struct part_message *m, const uint8_t *data, size_t n, st
     return pl_wire_check(&m->elements, m->method, &type, m->buffer, m->bytes, err);
 }
 
-/* Fields may come in any order and unknown ones are skipped, as protobuf asks of every reader.
- * Of a field that comes twice the last one counts. */
+/* Fields may come in any order and unknown ones are skipped, as protobuf asks of every reader. If a
+ * field comes twice, the last one counts. */
 int part_message_read(struct part_message *m, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct cursor c = { data, n };

@@ -205,8 +205,8 @@ int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct p
     return add_piece(l, &tensor, err);
 }
 
-/* The donor closed the stream. Half a tensor or fewer tensors than parameters is no state to
- * train from. */
+/* The donor closed the stream. A state with half a tensor, or with fewer tensors than parameters,
+ * cannot be trained from. */
 int state_load_finish(const struct state_load *l, struct pl_err *err)
 {
     if (l->begun) return pl_fail(err, PL_EFORMAT, "state: ended within tensor %zu", l->count);
@@ -303,8 +303,7 @@ int training_state_read(struct training_state *t, const uint8_t *data, size_t n,
     rc = PL_EFORMAT;
     if (epoch && (t->epoch = mp_count(epoch)) >= 0 && list &&
         (list->kind == MP_LIST || list->kind == MP_TUPLE)) {
-        /* Group bits that are missing or too long are no error: the newcomer then begins with
-         * its own. */
+        /* Group bits may be missing or too long: the newcomer then begins with its own. */
         if (bits && bits->kind == MP_STR && bits->n < sizeof t->group_bits)
             memcpy(t->group_bits, bits->bytes, bits->n);
         t->leaves = calloc(list->n + 1, sizeof *t->leaves);

@@ -36,8 +36,8 @@ static int add_text(struct bytes *out, const json_t *o, const char *name, struct
     return bytes_add(out, json_string_value(v), n);
 }
 
-/* The signature covers Python's str(datetime) of the expiration, while JSON carries another form
- * of it. A text that is no time stays as it is: the check of the signature will name it. */
+/* The signature covers Python's str(datetime) of the expiration, while JSON carries another form of
+ * it. A text that is not a time stays as it is: the check of the signature will name it. */
 static int sign_form(struct bytes *expiration)
 {
     char text[AUTH_TIME_TEXT];

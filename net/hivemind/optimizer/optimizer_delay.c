@@ -7,8 +7,8 @@
  *                                           noticed between two local batches
  *
  * The price is staleness of one step: batches that overlap with a round see the parameters from
- * before its step. What is won is the time of the round, which over the internet may be as long
- * as the batches.
+ * before its step. This saves the time of the round, which over the internet may be as long as the
+ * batches.
  *
  * A device's gradient is copied to the host in the background, and a thread of its own waits for
  * it. The averaged gradient is copied back by the step's thread. In host memory nothing has to

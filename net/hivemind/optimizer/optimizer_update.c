@@ -1,5 +1,5 @@
-/* optimizer_update.c - every way in which our parameters, moments and epoch change, and what the
- * caller hears of it. [TTT 2.1] [spec hivemind-protocol 7, 9]
+/* optimizer_update.c - every way in which our parameters, moments and epoch change, and the events
+ * that report it to the caller. [TTT 2.1] [spec hivemind-protocol 7, 9]
  *
  *   stepped    x = optimizer(x, g): epoch + 1, and newcomers are given the new state
  *   correct    x += x_averaged - x_given, when a round of the parameters has ended

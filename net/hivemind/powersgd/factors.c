@@ -1,7 +1,7 @@
 /* factors.c - the mathematics of factors.h, matrix by matrix.
  *
- * P = W Q and Q' = W^T P are taken of M and of G one after the other, which costs the same reads as
- * M += G would. So neither of them changes before the round has succeeded. */
+ * P = W Q and Q' = W^T P are computed as two products, of M and of G. That reads as much memory as
+ * M += G would, and leaves both unchanged until the round has succeeded. */
 #include "factors.h"
 #include "ref/powersgd.h"
 
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a part of ours may hold, so that groupmates take it (PART_VALUE_MAX), with space for a sum
- * of 1000 peers. */
+/* The largest value that we send: groupmates accept up to PART_VALUE_MAX, and the sum over 1000
+ * peers must fit. */
 #define FACTORS_VALUE_MAX 1e15f
 
 /* --- shapes ----------------------------------------------------------------------------------- */
@@ -19,8 +19,7 @@ int factors_shape(size_t *a, size_t *b, const struct schema_tensor *tensor, int 
 {
     const struct pl_wire_type *type = &tensor->type;
     size_t n;
-    /* Tensors come from our own model; of what could not be a matrix of ints nothing is
-     * compressed. */
+    /* Tensors come from our own model; a tensor whose sides do not fit an int is not compressed. */
     if (type->dims < 2 || type->dims > PL_POWERSGD_AXES_MAX || pl_wire_elements(&n, type, NULL) ||
         !n)
         return 0;
@@ -186,9 +185,9 @@ static int multiply(const struct factors *f, const struct factors_matrix *m, con
     return rc ? rc : f->be->linear_dx(m->P, G, m->Q, m->a, f->rank, m->b, 1);
 }
 
-/* A column of Q that is zero stays zero: P and with it Q' get nothing from it. That is so after a
- * round without any gradient, and where the gradients' rank is lower than ours. One peer's fresh
- * column suffices for the group. */
+/* A zero column of Q stays zero: its column of P, and so of Q', is zero too. This happens after a
+ * round without any gradient, and where the gradients' rank is lower than ours. A new random column
+ * of one peer is enough for the group. */
 static int refill(struct factors *f, struct factors_matrix *m)
 {
     const size_t r = (size_t)f->rank;

@@ -6,8 +6,8 @@
  *   project   P orthonormal,  Q' = W^T P    then phase Q: all Q', and the tensors not compressed
  *   finish    G = P Q'^T,  M = W - G,  Q = Q'
  *
- * M and Q change in `finish` only. A round that fails leaves them as they were, so a gradient never
- * counts twice, whatever number of groups it is tried in.
+ * M and Q change in `finish` only. A failed round leaves them unchanged, so a gradient never counts
+ * twice, however many groups it is tried in.
  *
  * The functions in the middle may take long: an averager calls them on a helper thread. */
 #ifndef PL_FACTORS_H
@@ -17,23 +17,25 @@
 #include "net/random_source.h"
 #include "ref/backend.h"
 
-/* hivemind's min_compression_ratio: a tensor of which factors would save less than half travels as
- * it is. */
+/* hivemind's min_compression_ratio: a tensor is sent uncompressed if its factors would save less
+ * than half of it. */
 #define FACTORS_LEAST_GAIN 0.5
 #define FACTORS_RANK_USUAL 4   /* of the first peer of a run, if its user names none */
 #define FACTORS_RANK_MAX 16384 /* half of the widest published models' side: more never pays */
 
-/* The error's norm, in the largest norm that a gradient of this peer has had. With hivemind's rule
- * and unlike data it grows by up to two a round, so no honest run of thousands of rounds comes
- * there. A reducer's false mean of 1e18 does: the error begins anew, and is not sent to others. */
+/* Limit of the error's norm, relative to the largest norm of this peer's gradients so far. With
+ * hivemind's rule and different data the error grows by up to two a round, so no honest run of
+ * thousands of rounds reaches the limit. A reducer's false mean of 1e18 does: then the error is set
+ * to zero, and is not sent to others. */
 #define FACTORS_ERROR_MAX 1e4
 
 enum factors_feedback {
-    /* M = W - P Q'^T with the group's Q': hivemind's rule. What this peer's gradients have that the
-     * group's mean lacks stays in M for ever, and cancels with the others'. */
+    /* M = W - P Q'^T with the group's Q': hivemind's rule. The difference between this peer's
+     * gradients and the group's mean stays in M for ever; over all peers these differences sum to
+     * zero. */
     FACTORS_GROUP,
-    /* M = W - P Q_i^T with the Q_i of this peer: the textbook's. In one group with the first rule
-     * both diverge. */
+    /* M = W - P Q_i^T with the Q_i of this peer: the textbook's rule. Peers with different rules in
+     * one group diverge. */
     FACTORS_OWN
 };
 

@@ -1,6 +1,6 @@
-/* rank_votes.h - which rank does a run's PowerSGD have? Peers of different ranks form groups, as
- * the rank is no part of their schema hash, and then no round of theirs ends well. So a newcomer
- * reads the rank from the states that other peers give: their factors Q, of shape (b,r).
+/* rank_votes.h - which rank does a run's PowerSGD have? The schema hash does not include the rank,
+ * so peers of different ranks form groups, and all rounds of such groups fail. So a newcomer reads
+ * the rank from the states that other peers give: their factors Q, of shape (b,r).
  * [spec wire-extensions A.4, A.5]
  *
  * Anybody can give a state. Each of a few peers has one vote, and the rank with the most counts.
@@ -19,7 +19,7 @@ struct rank_votes { /* zeros: none */
 };
 
 /* The rank of a whole state's factors; 0: that peer compresses none of these tensors. PL_EUSE with
- * a sentence: they are no factors of these tensors. */
+ * a sentence: the state's tensors are not factors of these tensors. */
 int rank_of_state(int *rank, const struct state_load *state, const struct schema_tensor *schema,
                   size_t tensors, struct pl_err *err);
 

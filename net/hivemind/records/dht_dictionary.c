@@ -378,9 +378,9 @@ static int put_item(struct dht_dictionary *d, const struct bytes *subkey,
     return put(d, &item);
 }
 
-/* The list in the head of this file, from another node. An item of a wrong form voids it all: it is
- * no dictionary then. Its bytes are limited while it is read, because an item
- * costs more memory than it has bytes on the wire. */
+/* The list in the head of this file, from another node. One malformed item voids the whole
+ * dictionary. Its bytes are limited while it is read, because an item costs more memory than it has
+ * bytes on the wire. */
 static int read_items(struct dht_dictionary *d, const struct mp_value *v, struct pl_err *err)
 {
     struct bytes subkey = { 0 };

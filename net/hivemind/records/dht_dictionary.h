@@ -12,8 +12,9 @@
 #define DHT_DICTIONARY_DECLARATION_MAX (256u << 10) /* 1,400 peers' */
 #define DHT_DICTIONARY_PLAIN_MAX (512u << 10)       /* no record of a run is of this kind */
 #define DHT_DICTIONARY_MAX (2u << 20)               /* all of these */
-/* Of one that is read: another node may allow more. The longest message holds 4 MiB; what each item
- * costs in memory besides its bytes at most doubles that for records of a run. */
+/* The limit of a dictionary from another node, which may allow more than we do. The longest message
+ * holds 4 MiB; what each item costs in memory besides its bytes at most doubles that for records of
+ * a run. */
 #define DHT_DICTIONARY_READ_MAX (8u << 20)
 #define DHT_RECORD_COST 128 /* bytes of memory that a record takes besides its content, roughly */
 /* Items of one owner in one dictionary: in a run it is one. Another application may have a few. */
@@ -71,8 +72,8 @@ int dht_dictionary_write_from(struct bytes *out, const struct dht_dictionary *d,
 int dht_dictionary_read(struct dht_dictionary *d, const uint8_t *data, size_t n,
                         struct pl_err *err);
 
-/* A subkey in our one way of writing, appended to out. PL_EFORMAT for bytes that are no msgpack, or
- * are of a kind that can't be a key in hivemind (lists, maps). */
+/* A subkey in our one way of writing, appended to out. PL_EFORMAT for bytes that are not msgpack,
+ * or are of a kind that can't be a key in hivemind (lists, maps). */
 int dht_subkey_write(struct bytes *out, const uint8_t *data, size_t n);
 
 #endif

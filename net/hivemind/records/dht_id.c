@@ -10,8 +10,8 @@
 #include <openssl/rand.h>
 #include <string.h>
 
-/* SHA-1 spreads keys evenly over the id space; it is no secret and needs no collision resistance
- * here, since records carry their own signatures. */
+/* SHA-1 spreads keys evenly over the id space; the hash is not a secret and needs no collision
+ * resistance here, since records carry their own signatures. */
 void dht_id_of(struct dht_id *id, const void *data, size_t n)
 {
     EVP_Digest(data, n, id->bytes, NULL, EVP_sha1(), NULL);

@@ -14,7 +14,7 @@ struct dht_id {
 
 /* SHA-1 of bytes: a key that is a byte string as it is, any other key's msgpack form. */
 void dht_id_of(struct dht_id *id, const void *data, size_t n);
-/* Of a key that is text, as nearly all are: "ttt_progress". PL_ELIMIT beyond 1,000 bytes. */
+/* The id of a text key, as nearly all keys are: "ttt_progress". PL_ELIMIT beyond 1,000 bytes. */
 int dht_id_of_text(struct dht_id *id, const char *key);
 int dht_id_random(struct dht_id *id); /* PL_ENOMEM when there is no randomness */
 /* PL_EFORMAT unless there are 20 bytes. */

@@ -241,7 +241,8 @@ static int remove_marked(struct dht_store *s, const struct stored *first, const 
         if (marked[0]) remove_entry(s, e);
         return PL_OK;
     }
-    /* Of a dictionary the marked items go at once, in O(n); the entry's sums are made anew. */
+    /* The marked items of a dictionary are removed together, in O(n); the entry's sums are computed
+     * anew. */
     if (!(mark = calloc(e->dictionary.count + 1, 1))) return PL_ENOMEM;
     for (const struct stored *r = first; r < end; r++) mark[r->item] = marked[r - first];
     subtract_cost(s, e);

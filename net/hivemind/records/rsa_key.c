@@ -279,7 +279,7 @@ int rsa_public_is_canonical(EVP_PKEY *key, const void *text, size_t n)
     return same;
 }
 
-/* A wrong signature and one that is no base64 are the same to the caller: not this key's. */
+/* A wrong signature and one that is not base64 are the same to the caller: not this key's. */
 int rsa_public_verify(EVP_PKEY *key, const void *data, size_t n, const void *signature,
                       size_t signature_n)
 {

@@ -170,8 +170,8 @@ int record_check_life(const struct validators *v, const struct record *r, double
     return r->expiration - now <= most ? PL_OK : PL_EPROTO; /* never PL_OK for NaN */
 }
 
-/* Cheap refusals first, the RSA check last. Of a record that has an owner. exact: the subkey is its
- * tag, in the one way of writing it, so that one key has one record. */
+/* Cheap refusals first, the RSA check last. Only for a record that has an owner. exact: the subkey
+ * is its tag, in the one way of writing it, so that one key has one record. */
 static int check_signature(const struct record *r, const struct bytes *stripped,
                            const uint8_t *owner, size_t owner_n, int exact, struct pl_err *err)
 {
@@ -211,7 +211,7 @@ static int check_subkey(const struct schema *s, const struct record *r, const ui
 {
     struct mp_value *subkey = NULL;
     int rc = mp_read(&subkey, r->subkey, r->subkey_n, err);
-    if (!rc && subkey->kind != MP_BIN) /* nil included: a regular value is no dictionary entry */
+    if (!rc && subkey->kind != MP_BIN) /* nil included: a regular value is not a dictionary entry */
         rc = pl_fail(err, PL_EPROTO, "%s: the subkey is not bytes", s->suffix);
     if (!rc && (!owner || subkey->bytes + strlen(owner_tag) != owner ||
                 subkey->n != strlen(owner_tag) + owner_n + 1))

@@ -54,7 +54,7 @@ int validators_add_run(struct validators *v, const char *prefix);
 /* Our subkey: msgpack of "[owner:our key]". */
 int record_own_subkey(struct bytes *out, const struct rsa_key *key);
 
-/* Who may write the record, by its form alone: class and owner of *from. */
+/* The class and owner of *from, which decide who may write the record; by its form alone. */
 void record_origin(struct dht_origin *from, const struct record *r);
 /* The peer that a declaration's subkey names. PL_ENOTFOUND: it names none. */
 int record_declarer(struct peer_id *peer, const struct record *r);

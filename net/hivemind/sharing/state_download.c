@@ -175,8 +175,7 @@ static void judge_state(void *context)
         take_state(d, 2);
         return;
     }
-    /* A large model is not downloaded twice, and where there is one donor there is no
-     * choice. */
+    /* A large model is not downloaded twice, and a single donor leaves no choice. */
     if (d->load.bytes > STATE_TWICE_MAX || d->count == 1) {
         take_state(d, 1);
         return;

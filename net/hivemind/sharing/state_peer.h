@@ -23,7 +23,8 @@ struct state_peer {
     const struct schema_tensor *schema; /* (tensors) */
     int client_mode, auxiliary;
     double silence_max; /* s that a donor may be silent between messages */
-    /* Of each donor that could not give a state, or whose state was refused; NULL: no callback. */
+    /* Called for each donor that could not give a state, or whose state was refused; NULL: no
+     * callback. */
     void (*donor_failed)(void *context, const struct peer_id *donor, int status,
                          const struct pl_err *why);
     void *donor_context;

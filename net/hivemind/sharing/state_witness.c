@@ -124,7 +124,7 @@ void witnesses_ask(struct state_witnesses *all, const struct donor *donors, size
     if (all->asked && RAND_bytes(all->seed, STATE_SEED) == 1)
         for (size_t i = 0; i < count && all->count < STATE_WITNESSES; i++) {
             const struct peer_id *peer = &donors[i].peer;
-            /* A donor can't confirm itself; one that failed lately is no good witness. */
+            /* A donor can't confirm itself, and one that failed lately is not asked. */
             if (peer_id_equal(peer, giver) || donor_has_failed(f, now, peer)) continue;
             all->asked[all->count++] = (struct witness){ .all = all, .peer = *peer };
         }

@@ -20,7 +20,7 @@ int state_answer_write(struct bytes *out, const struct state_peer *p,
                        const struct state_tensor *tensors, uint64_t epoch,
                        const uint8_t seed[STATE_SEED]);
 
-/* Of a whole state that fits. NULL samples: no memory. */
+/* The claim of a whole state that fits our model. NULL samples: no memory. */
 struct state_claim state_claim_of(const struct state_peer *p, const struct state_load *l,
                                   const uint8_t seed[STATE_SEED]);
 

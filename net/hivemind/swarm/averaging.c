@@ -179,7 +179,7 @@ static int is_method(double *number, const char *name, const char *method)
 {
     size_t n = strlen(method);
     char *end;
-    /* "btardx" is no method: the name ends there, or a colon follows. */
+    /* "btardx" is not a method: the name must end there, or a colon must follow. */
     if (strncmp(name, method, n) || (name[n] && name[n] != ':')) return 0;
     if (!name[n]) return 1;
     *number = strtod(name + n + 1, &end);

@@ -55,9 +55,9 @@ static int by_peer_and_epoch(const void *a, const void *b)
     return order ? order : (x->epoch > y->epoch) - (x->epoch < y->epoch);
 }
 
-/* Picks the record of the key that first wrote for this peer. If that key was heard of lately,
- * another key's record is an impostor's: NULL. If it was not, the peer may have come back with a
- * new key: the first record counts. */
+/* Picks the record of the key that first wrote for this peer. If that key was used lately, another
+ * key's record is an impostor's: NULL. If it was not, the peer may have come back with a new key:
+ * the first record counts. */
 static struct progress_record *own_record(const struct claimant *before,
                                           struct progress_record *records, size_t count, double now)
 {
@@ -77,7 +77,7 @@ static struct claimant renewed(const struct claimant *before, const struct progr
                                double now)
 {
     struct claimant p = before ? *before : (struct claimant){ .peer = r->peer, .renewed = now };
-    /* A new time stamp, whatever it is, shows that the peer lives: it has been heard of now. */
+    /* Any new time stamp shows that the peer lives: it counts as seen now. */
     if (p.time < r->time || p.time > r->time) {
         p.renewed = now;
         p.is_silent = 0;

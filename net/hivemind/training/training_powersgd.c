@@ -1,9 +1,9 @@
 /* training_powersgd.c - which rank the run's PowerSGD has, before this peer takes part in a round.
  * [spec wire-extensions A.4, A.5]
  *
- * The rank is no part of what matchmaking compares. Peers of two ranks form one group, whose rounds
- * all fail, one timeout after the other. So a peer asks others for their rank first, and one that
- * was told another rank by its user does not begin. */
+ * Matchmaking does not compare ranks. Peers of two ranks form one group, whose rounds all fail, one
+ * timeout after the other. So a peer asks others for their rank first. If its user has set another
+ * rank, it does not begin. */
 #include "training_internal.h"
 
 #include <stdio.h>
@@ -29,14 +29,14 @@ static void begin_compress(void *context)
     request_complete(w, averager_compress(w->c->a[GRADIENT], (int)w->number, w->err));
 }
 
-/* Peers that compress nothing have any rank at which nothing pays. */
+/* Peers that compress nothing agree with any rank at which no tensor is compressed. */
 static int is_same(const struct training *c, int rank, int theirs)
 {
     return theirs ? rank == theirs : !factors_count(c->o.schema, c->o.tensors, rank);
 }
 
-/* Where the user names no rank, the run decides. Otherwise one peer's state does not stop this one,
- * and most of the others' do. */
+/* If the user sets no rank, the run decides. If the user sets one, the state of a few peers cannot
+ * stop this one, but those of more than half of the other peers can. */
 static int choose_rank(struct training *c, int *rank, int theirs, size_t votes, struct pl_err *err)
 {
     const int wanted = *rank;

@@ -66,7 +66,7 @@ static void end_delayed_round(struct training *c)
     training_poll_again(c);
 }
 
-/* Who of the peers that report has not come? In a group of limited size, or under one of several
+/* Which of the reporting peers has not come? In a group of limited size, or under one of several
  * keys, most peers are missing for good reasons, so their absence says nothing. */
 static void note_absent(struct training *c, const struct averager_result *r)
 {

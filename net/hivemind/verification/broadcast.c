@@ -52,7 +52,7 @@ int broadcast_open(struct broadcast *b, const struct broadcast_options *o)
         broadcast_close(b);
         return PL_ENOMEM;
     }
-    /* -1 is no stage: that peer has not asked for anything yet. */
+    /* -1 stands for no stage: that peer has not asked for anything yet. */
     for (size_t i = 0; i < n; i++) b->need_stage[i] = -1;
     return PL_OK;
 }
@@ -335,8 +335,8 @@ static void compare_list(struct broadcast *b, int stage, size_t peer)
     const uint8_t *list = broadcast_body(b, list_of(b, stage), peer, NULL);
     for (size_t i = 0; i < b->count; i++) {
         const struct cell *c = cell_of(b, stage, i);
-        /* Two lists differ where a sender has told two peers different things. Each side
-         * shows the head that it holds, and the side that then has both heads has the proof. */
+        /* Two lists differ where a sender has sent two peers different messages. Each side shows
+         * the head that it holds, and the side that then has both heads has the proof. */
         if (!memcmp(list + i * PL_HASH_BYTES, c->hash, PL_HASH_BYTES)) continue;
         send_frame(b, peer, FRAME_HEAD, bytes_at(&c->message), c->head, NULL, 0);
     }
@@ -458,9 +458,9 @@ void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer, 
         /* The work that one peer can cause in a round is bounded, honest or not. */
         if (b->frames[peer]++ >= BROADCAST_FRAMES_MAX(b->o.rules->stages, b->count)) return;
         if (memcmp(frame + 1, b->o.round, PL_HASH_BYTES)) {
-            /* Under the name of this group another round: its leader may have told its
-             * followers different things about the group. Not the sender's fault for
-             * certain, see verifier_charge_silent. */
+            /* This message belongs to another round under the same group ID: the leader may have
+             * sent its followers different groups. It may not be the sender's fault, see
+             * verifier_charge_silent. */
             b->elsewhere[peer] = 1;
             continue;
         }

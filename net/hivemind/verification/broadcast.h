@@ -80,11 +80,11 @@ struct broadcast {
  * some hundred where a gradient is waited for */
 #define BROADCAST_FRAMES_MAX(stages, count) (8 * (size_t)(stages) * (count) + 1000)
 
-/* Of the time limit of a stage without anything new. Every quarter of it we ask for what is
- * missing, however much else comes meanwhile: a Byzantine peer could send us something just before
- * each question, while others that have it already wait for us. In the last quarter a message is
- * taken only when a third peer forwards it: so what a peer takes at the last moment still reaches
- * the others before they give up. */
+/* Shares of the time limit, which is how long a stage may last without anything new. After each
+ * quarter of it we ask for the missing messages, however much else comes meanwhile: a Byzantine
+ * peer could send us something just before each question, while others that have it already wait
+ * for us. In the last quarter a message is taken only when a third peer forwards it: so what a peer
+ * takes at the last moment still reaches the others before they give up. */
 #define BROADCAST_ASK 0.25
 #define BROADCAST_LATE 0.75
 
@@ -93,7 +93,7 @@ void broadcast_close(struct broadcast *b); /* zeros may be closed */
 
 /* Sends our message of the next stage to all. */
 void broadcast_send(struct broadcast *b, double now, int stage, const void *body, size_t n);
-/* Of a stage of pairs: a message of its own for each peer; it is in nobody's list. */
+/* Sends a message of a stage of pairs to one peer; no list contains it. */
 void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, const void *body,
                          size_t n);
 /* Packet data that a peer has sent. limit: s of the stage; 0: none. */

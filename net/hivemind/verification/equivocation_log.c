@@ -60,7 +60,7 @@ static void pass_on(const struct logged_round *r, size_t peer, const uint8_t *pr
     bytes_u8(&packet, FRAME_PROOF);
     bytes_add(&packet, r->scope.round, PL_HASH_BYTES);
     bytes_add(&packet, proof, n);
-    /* Without memory the peer is convicted here all the same; others have to hear of it
+    /* Without memory the peer is convicted here all the same; others have to get the proof
      * elsewhere. */
     if (packet.failed) convicted(context, r, peer, NULL, 0);
     else convicted(context, r, peer, bytes_at(&packet), bytes_length(&packet));
@@ -75,7 +75,7 @@ static void hear_proof(struct logged_round *r, size_t sender, const uint8_t *pro
     struct signed_message first;
     uint32_t length;
     const uint8_t *head;
-    /* One proof of nothing, and this sender is not heard again about that round. */
+    /* After one false proof this sender's packets about that round are ignored. */
     if (r->ignored[sender]) return;
     /* Every honest peer passes a proof on once, so most proofs are of what is known already. */
     if (!get_be32(&c, &length) && !get_bytes(&c, &head, length) &&
@@ -108,8 +108,8 @@ size_t equivocation_log_hear(struct equivocation_log *l, double now, const struc
             struct logged_round *r = &l->rounds[i];
             if (place[i] == r->scope.count || memcmp(frame + 1, r->scope.round, PL_HASH_BYTES))
                 continue;
-            /* Counted even if it is no proof: the caller refuses packets that belong to no
-             * round at all. */
+            /* Counted even if it does not prove anything: the caller refuses packets that belong to
+             * no round at all. */
             ours++;
             /* All other frames belong to the live verifier of the round (broadcast_hear). */
             if (frame[0] == FRAME_PROOF)

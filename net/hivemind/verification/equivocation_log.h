@@ -38,7 +38,7 @@ struct equivocation_log {
 typedef void equivocation_convicted(void *context, const struct logged_round *round, size_t peer,
                                     const uint8_t *packet, size_t n);
 
-/* PL_OK or PL_ENOMEM; then late proofs of this round are not heard. */
+/* PL_OK or PL_ENOMEM; after the latter, late proofs of this round are ignored. */
 int equivocation_log_add(struct equivocation_log *l, double now,
                          const struct equivocation_rules *rules, const struct group *g,
                          const uint8_t round[PL_HASH_BYTES]);

@@ -376,8 +376,8 @@ static void ban_proven(struct verifier *r)
 void verifier_expire(struct verifier *r, double now)
 {
     r->now = now;
-    /* Before COMMIT nobody has committed to anything, and nobody can be told apart from a
-     * slow one. */
+    /* Before COMMIT nobody has committed to anything, and a silent peer cannot be distinguished
+     * from a slow one. */
     if (r->over || r->phase < VERIFIER_COMMIT) return;
     ban_proven(r);
     /* All messages are there, but not all lists: a proof in them holds all the same, since their

@@ -55,7 +55,7 @@ enum verifier_phase {
     VERIFIER_PHASES
 };
 
-/* Of a peer's values, by its data. */
+/* Whether a peer's values follow from its data. */
 enum verifier_opinion { VERIFIER_UNKNOWN, VERIFIER_HOLDS, VERIFIER_FALSE };
 
 #define VERIFIER_PEERS_MAX 256 /* each sends to each: 65,536 messages a stage are enough */

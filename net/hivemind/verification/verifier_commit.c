@@ -47,8 +47,8 @@ static void hash_part(struct verifier *r, struct bytes *raw, size_t part, size_t
     rc = from == r->v.self ? r->v.sent(r->v.context, part, raw)
                            : r->v.received(r->v.context, part, from, raw);
     if (rc < 0) verifier_give_up(r, PL_ENOMEM, "no memory");
-    /* Zeros are no SHA-256 of anything known, so "nothing was sent" can't be mistaken for an
-     * empty part. */
+    /* No known input has a SHA-256 of zeros, so "nothing was sent" can't be mistaken for an empty
+     * part. */
     memset(hash, 0, PL_HASH_BYTES);
     if (rc == 1) signed_hash(hash, bytes_at(raw), bytes_length(raw));
 }

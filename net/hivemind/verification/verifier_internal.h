@@ -7,7 +7,7 @@
 
 #include "verifier.h"
 
-/* Of a part, in a report. */
+/* The values of one part in a report. */
 struct part_report {
     double s, norm, length; /* a norm of VERIFIER_ABSENT: nothing of mine went in */
 };
@@ -47,7 +47,7 @@ void verifier_charge_pairs(struct verifier *r, uint8_t *edge, const char *why);
 /* Of more peers than can be Byzantine a fault is the network's, or our own: then nobody is. */
 void verifier_charge_if_few(struct verifier *r, const uint8_t *faulty, const char *why);
 
-/* Of those whose messages of the stage we lack, or whose lists differ from ours. */
+/* Charges the peers whose messages of the stage we lack, or whose lists differ from ours. */
 void verifier_charge_silent(struct verifier *r);
 
 /* --- SENT and COMMIT -------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ void verifier_charge_silent(struct verifier *r);
 void verifier_send_pairs(struct verifier *r);
 int verifier_has_all_pairs(const struct verifier *r);
 void verifier_commit(struct verifier *r, struct bytes *out);
-/* Of a peer that has committed to something else than it has sent us, the proof goes to all. */
+/* If a peer has committed to other values than it has sent us, sends the proof to all. */
 void verifier_compare_commitments(struct verifier *r);
 void verifier_judge_commitments(struct verifier *r);
 

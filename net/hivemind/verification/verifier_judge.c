@@ -169,7 +169,7 @@ static double report_error(struct part_report reported, struct part_report own, 
     return fmax(e, share_of(fabs(reported.length - own.length), REPORT_TOLERANCE * length));
 }
 
-/* Of a part that we have reduced. */
+/* Only for a part that we have reduced. */
 static enum accusation check_sender(struct verifier *r, struct scratch *d, size_t part, size_t peer,
                                     const float *a, double tau)
 {
@@ -444,7 +444,7 @@ void verifier_judge(struct verifier *r)
             size_t part;
             reports_doubted |= verifier_accusation(r, j, i, &part) == ACCUSES_REPORT;
         }
-    /* A false report makes its reducer's sum false too, which is no fault of that reducer. The
+    /* A false report makes its reducer's sum false too, which is not that reducer's fault. The
      * round is void anyway: the opened part has already banned either the first accused peer or its
      * accuser. */
     for (size_t p = 0; !reports_doubted && p < r->v.part_count; p++) judge_part(r, p, d.norm);

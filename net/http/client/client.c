@@ -133,8 +133,8 @@ static void finish(struct http_client *c, struct request *r, CURLcode code, stru
         double quiet = fmax(QUIET_RATIO * r->silence, QUIET_DECAY * c->quiet);
         c->quiet = fmin(fmax(quiet, least_silence(c)), c->o.stall_s);
     }
-    /* Of an answer that knows no ranges only the whole counts: where a full buffer ends, the file
-     * goes on perhaps. */
+    /* An answer without ranges counts only as a whole: if it fills the buffer, the file may be
+     * longer. */
     int complete = r->status == 200 ? !code && !r->file->size : p->got == p->bytes;
     if (p->got > r->had || complete) c->has_brought = 1;
     round->answered = !r->file->size && !r->bad &&

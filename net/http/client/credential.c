@@ -22,8 +22,9 @@ struct origin {
     int is_ipv6, port;
 };
 
-/* "[2001:db8::1]": the address itself, which may be written in several ways. Returns what follows,
- * NULL if it is no address. A zone ("%eth0") is none: it means another host on every machine. */
+/* "[2001:db8::1]": the address itself, which may be written in several ways. Returns the text
+ * behind it, NULL if it is not an address. A zone ("%eth0") is refused: it means another host on
+ * every machine. */
 static const char *parse_ipv6(struct origin *o, const char *at)
 {
     size_t n = strcspn(at + 1, "]");

@@ -2,9 +2,9 @@
  *
  *   tags <a href=...> - unescape HTML - resolve against the page - keep *.parquet below its folder
  *
- * A page is a stranger's text: it may link anywhere. A link counts only if it stays in the
- * page's own folder on its own server, so that a list cannot send peers elsewhere. Of HTML only
- * what servers write into such pages is understood: tags, comments, the first href of an <a>,
+ * A page is a stranger's text: it may link anywhere. A link counts only if it stays in the page's
+ * own folder on its own server, so that a list cannot send peers elsewhere. The parser understands
+ * only the HTML that servers write into such pages: tags, comments, the first href of an <a>,
  * references to characters below 128. */
 #include "folder_index.h"
 #include "client.h"
@@ -108,7 +108,7 @@ static int nibble(char c)
     return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
 }
 
-/* Decodes %41 to A in place. Returns 0 if the result is no file name: it would hold a NUL, a
+/* Decodes %41 to A in place. Returns 0 if the result is not a file name: it would hold a NUL, a
  * control character, or an escaped slash, which would change the folder. */
 static int unescape(char *text)
 {
@@ -153,8 +153,8 @@ static int is_below(const char *path)
     }
 }
 
-/* Resolves a link against the page's folder. Returns the part below it, or NULL if the link
- * leads elsewhere or is no shard. Changes link. The host is the first `host` characters of url;
+/* Resolves a link against the page's folder. Returns the part below it, or NULL if the link leads
+ * elsewhere or does not name a shard. Changes link. The host is the first `host` characters of url;
  * the folder is unescaped, with a slash at both ends. */
 static char *inside(char *link, const char *url, size_t host, const char *folder)
 {

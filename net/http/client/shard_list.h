@@ -20,7 +20,7 @@ int http_is_list(const char *url);
 /* The list at a URL: JSON - an array, or an object's "shards", of texts or of {"url", "sha256"} -
  * or HTML, the page on which a web server lists a folder (folder_index.h); or, if it is neither,
  * lines of text, a URL each, with the SHA-256 behind a space where it is known; # begins a comment.
- * What is no whole URL is relative to the list's own URL. On error *list is empty. */
+ * An incomplete URL is relative to the list's own URL. On error *list is empty. */
 int http_list_read(struct http_list *list, struct http_client *client, const char *url,
                    struct pl_err *err);
 /* The same from bytes. */

@@ -33,7 +33,7 @@ struct feed_state {
     enum feed_status status;
     double seen;       /* when the newest record was written; 0: there is none */
     double throughput; /* samples a second by wall clock; NAN: not known */
-    /* Of the time, in which peers average, look for groups and wait; NAN: not known. */
+    /* The share of the time in which peers average, look for groups and wait; NAN: not known. */
     double averaging_share;
     enum feed_phase phase;
     size_t searching;                  /* peers that look for a group */
@@ -45,7 +45,7 @@ struct feed_state {
 
 /* Each returns NULL without memory. */
 json_t *feed_state_json(const struct feed_state *s);
-/* Who uses how much of a peer, by scope, and the limits; 0: none. */
+/* How much of a peer each scope uses, and the limits; 0: none. */
 json_t *feed_resources_json(const struct resources *r);
 json_t *feed_peers_json(const struct feed_peer *peers, size_t count);
 json_t *feed_history_json(const struct history_point *points, size_t count);

@@ -49,8 +49,8 @@ static const char *const sql[STATEMENTS] = {
                   4) ", " GROWS(5) ", " GROWS(6),
     /* As reals: sums of integers that overflow are errors. */
     [TOTALS] = "SELECT total(n1), total(n2), total(n3), total(n4), total(n5), total(n6) FROM tally",
-    /* Of one step the larger report counts; `part` is what the present step has been counted
-     * for. */
+    /* The largest report of a step counts; `part` holds the samples already counted for the present
+     * step. */
     [REPORT] =
         "INSERT INTO account (key, peer, samples, steps, last_step, seconds, first, last, part, "
         "part_s) VALUES (?1, ?2, ?5, 1, ?4, ?6, ?3, ?3, ?5, ?6) ON CONFLICT (key) DO UPDATE SET "
@@ -86,7 +86,8 @@ static const char *const sql[STATEMENTS] = {
     [PRUNE_KEYS] =
         "DELETE FROM account WHERE key IN (SELECT key FROM account ORDER BY samples DESC, "
         "last DESC LIMIT -1 OFFSET ?)",
-    /* Of those without an account, and so never many: what they sent goes with them. */
+    /* Tallies of keys without an account, so that there are never many: the samples that these keys
+     * sent are removed with them. */
     [PRUNE_TALLIES] = "DELETE FROM tally WHERE key NOT IN (SELECT key FROM account) AND "
                       "(SELECT count(*) FROM tally) > ?",
 };
@@ -209,7 +210,7 @@ int history_open(struct history **out, const char *path, const char *run_name, s
         rc = h->db ? trouble(h, err) : pl_fail(err, PL_ENOMEM, "history: out of memory");
     if (!rc) sqlite3_busy_timeout(h->db, 2000);
     if (!rc) rc = prepare_file(h, run_name, err);
-    /* A lost point after a power cut is no loss; a page that waits for the disk is. */
+    /* A point lost in a power cut does no harm; a page that waits for the disk does. */
     if (!rc)
         rc = run(
             h, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -4000;",

@@ -20,7 +20,7 @@ struct run_records {
 int run_records_metrics(struct run_records *l, const struct dht_dictionary *d);
 int run_records_progress(struct run_records *l, const struct dht_dictionary *d);
 int run_records_report(struct run_records *l, const struct dht_dictionary *d);
-/* Of a group key: counts the declarations. */
+/* Counts the declarations under a group key. */
 int run_records_group(struct run_records *l, const struct dht_dictionary *d);
 void run_records_clear(struct run_records *l);
 

@@ -23,7 +23,7 @@ struct sockaddr;
 struct http_address {
     uint8_t octets[16];
 };
-/* Of another family: all zero. */
+/* For other address families: all zero. */
 void http_address_of(struct http_address *out, const struct sockaddr *from);
 /* The network that it is counted in: the same address, the rest of it zero. */
 void http_network_of(struct http_address *out, const struct http_address *address);

@@ -26,7 +26,7 @@ enum dial_state { DIAL_NEW, DIAL_RESOLVING, DIAL_CONNECTING, DIAL_HANDSHAKES, DI
 struct dial {
     struct dialing *of;
     enum dial_state state;
-    int abandoned; /* the owner is gone or told */
+    int abandoned; /* the owner is gone, or has had the result */
     struct multiaddr at;
     struct multiaddr_target target;
     enum dial_port port;                 /* FREE also once the listening port could not be used */
@@ -157,7 +157,7 @@ static void on_tcp(uv_connect_t *req, int status)
     struct dial *d = req->data;
     struct connection *c = d->connection;
     d->state = DIAL_HANDSHAKES;
-    if (!c || c->state == CONNECTION_ENDING) { /* on_ended has told, or will */
+    if (!c || c->state == CONNECTION_ENDING) { /* on_ended has reported it, or will */
         free_if_idle(d);
         return;
     }

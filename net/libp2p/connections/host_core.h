@@ -5,7 +5,7 @@
  *
  *   host/
  *   host_open.c      opens, serves, closes: the functions of host.h
- *   host_peers.c     which peers are connected; its watchers are told
+ *   host_peers.c     which peers are connected; calls its watchers
  *   host_protocol.c  libp2p's protocols register here; the host names none of them
  *   streams/
  *   stream_open.c    opens streams to a peer

@@ -54,7 +54,7 @@ static void refuse_connection(struct listener *listener)
 }
 
 /* The peer that dials us while we dial it, as agreed. Its router may have chosen another port than
- * the one that it told us, so the IP address decides. */
+ * the one that the peer sent us, so only the IP address is compared. */
 static const struct punch_expected *find_expected(const struct connections *all,
                                                   const struct multiaddr *remote)
 {
@@ -102,7 +102,7 @@ static void on_connection(uv_stream_t *server, int status)
     }
 }
 
-/* Port 0 lets the system choose; the address that others are told has the real port. */
+/* Port 0 lets the system choose; the advertised address has the real port. */
 int listening_add(struct listening *of, const char *text, struct pl_err *err)
 {
     struct multiaddr a;

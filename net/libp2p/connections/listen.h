@@ -21,8 +21,8 @@ int listening_add(struct listening *l, const char *text, struct pl_err *err);
 void listening_stop(struct listening *l);
 /* The port of a listener of that IP version, 4 or 6; 0: there is none. */
 uint16_t listening_port(const struct listening *l, int family);
-/* 1: others see us at an address that no interface of this machine has, and nobody has told us
- * which one to announce: a router stands between. */
+/* 1: others see us at an address that no interface of this machine has, and the user has not set an
+ * address to announce: a router stands between. */
 int listening_is_translated(const struct listening *l, const struct multiaddr *seen);
 /* The addresses that others may dial, without our ID. Returns how many were stored, at most max. */
 size_t listening_addresses(const struct listening *l, struct multiaddr *out, size_t max);

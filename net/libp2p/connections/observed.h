@@ -13,7 +13,7 @@
 #include "net/libp2p/peer/multiaddr.h"
 
 #define OBSERVERS_AGREE 2        /* a false report of one of them has no effect */
-#define OBSERVERS_MAX 16         /* of each IP version; the one heard longest ago makes way */
+#define OBSERVERS_MAX 16         /* of each IP version; the oldest report is replaced */
 #define OBSERVED_TTL (40 * 60.0) /* s after its connection has ended, as go-libp2p */
 
 struct observation {

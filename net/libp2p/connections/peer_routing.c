@@ -111,7 +111,7 @@ static void on_wait_late(void *context)
     finish_wait(w, PL_EAGAIN, NULL, &err);
 }
 
-/* An outcome that is known already is told a moment later, never from inside a caller's
+/* An outcome that is known already is reported from the loop, never from inside the caller's
  * function. */
 static void on_outcome(void *context)
 {

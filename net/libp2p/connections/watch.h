@@ -18,7 +18,7 @@ void host_wait_cancel(struct host_wait *w);
 struct host_events {
     void (*connected)(void *context, const struct peer_id *peer);    /* its first connection */
     void (*disconnected)(void *context, const struct peer_id *peer); /* its last one is gone */
-    /* identify has told its protocols and addresses */
+    /* identify has brought its protocols and addresses */
     void (*identified)(void *context, const struct peer_id *peer);
     /* For protocols: each new connection; our addresses or protocols have changed. */
     void (*connection)(void *context, struct connection *c);

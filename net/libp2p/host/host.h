@@ -58,7 +58,7 @@ void host_unwatch(struct host *h, struct host_watch *w);
 
 /* --- who is where ----------------------------------------------------------------------------- */
 
-/* s that an address is kept after we heard of it, as the daemon does */
+/* s that an address is kept after it was reported, as hivemind's p2pd does */
 #define HOST_ADDRESS_TTL 1800.0
 
 /* Adds an address to the peerstore for ttl_s seconds; 0: for good. A /p2p at its end must be the

@@ -1,8 +1,8 @@
 /* host_open.c - a peer begins, serves, and ends in order.
  *
- * The end: protocols stop, everybody who waits for something is told, no stream is accepted any
- * more. Then each connection closes as soon as its output is flushed, or no longer moves: the
- * last message of a leaving peer arrives. The host frees itself with the last of its handles. */
+ * The end: protocols stop, all pending requests fail, no stream is accepted any more. Then each
+ * connection closes as soon as its output is flushed, or no longer moves: the last message of a
+ * leaving peer arrives. The host frees itself with the last of its handles. */
 #include "host.h"
 #include "host_internal.h"
 #include "host_protocol.h"
@@ -197,7 +197,7 @@ static void on_sweep(void *context)
     timer_start(h->core.loop, &h->sweep, SWEEP_EVERY, on_sweep, h);
 }
 
-/* Behind a router with a forwarded port, others must be told the router's address. */
+/* Behind a router with a forwarded port, the router's address must be advertised. */
 static int set_announce(struct host *h, const struct host_options *o, struct pl_err *err)
 {
     struct listening *l = &h->listening;

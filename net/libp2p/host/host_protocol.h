@@ -1,9 +1,9 @@
 /* host_protocol.h - how libp2p's protocols join a host, and what they may see of it.
  *
  * A protocol has a `struct host_protocol`, whose address is its name, and a state that the host
- * keeps for it. It serves streams by host_serve, hears of connections by host_watch, and may
- * register as the peer router (Kademlia) or the circuit transport (circuit relay). The host
- * names none of them: net/libp2p/libp2p.c says which ones a hivemind peer has. All on the loop's
+ * keeps for it. It serves streams by host_serve, gets events of connections by host_watch, and may
+ * register as the peer router (Kademlia) or the circuit transport (circuit relay). The host names
+ * none of them: net/libp2p/libp2p.c says which ones a hivemind peer has. All on the loop's
  * thread. */
 #ifndef PL_HOST_PROTOCOL_H
 #define PL_HOST_PROTOCOL_H

@@ -196,8 +196,7 @@ static int reset_stream(struct yamux *y, struct yamux_stream *s, struct bytes *o
     return put(out, YAMUX_WINDOW_UPDATE, YAMUX_RST, s->id, 0);
 }
 
-/* After FIN the stream lingers until it is flushed; without FIN the other side is told by a
- * reset. */
+/* After FIN the stream lingers until it is flushed; without FIN the other side gets a reset. */
 void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
     s->released = 1;

@@ -15,8 +15,8 @@ struct multiaddr {
 
 /* From text "/ip4/1.2.3.4/tcp/9/p2p/12D3..."; err names the part that is wrong. */
 int multiaddr_from_text(struct multiaddr *a, const char *text, struct pl_err *err);
-/* Checks every part of a received address. PL_EFORMAT, also for a protocol that we do not know:
- * where the next part starts cannot be told. */
+/* Checks every part of a received address. PL_EFORMAT, also for a protocol that we do not know: its
+ * length, and so the start of the next part, is not known. */
 int multiaddr_parse(struct multiaddr *a, const uint8_t *bytes, size_t n);
 /* text holds MULTIADDR_TEXT_MAX bytes. A name's unprintable bytes become '?'. */
 void multiaddr_text(char *text, const struct multiaddr *a);

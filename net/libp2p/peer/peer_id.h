@@ -12,7 +12,7 @@ struct peer_id {
     uint8_t bytes[PEER_ID_MAX];
 };
 
-/* Of a serialised PublicKey: the key itself up to 42 bytes, else its SHA-256. */
+/* The ID of a serialised PublicKey: the key itself up to 42 bytes, else its SHA-256. */
 void peer_id_of_key(struct peer_id *id, const uint8_t *key, size_t n);
 /* Checks that the bytes are one of the two multihashes. PL_EFORMAT otherwise. */
 int peer_id_parse(struct peer_id *id, const uint8_t *bytes, size_t n);

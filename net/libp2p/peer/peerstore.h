@@ -67,7 +67,7 @@ void peer_address_worked(struct peer *p, const struct multiaddr *a);
 int peer_set_protocols(struct peer *p, const char *texts, size_t n);
 int peer_serves(const struct peer *p, const char *protocol);
 
-/* Who can reach an address: this machine, this network, or anybody. */
+/* From where an address can be reached: this machine, this network, or anywhere. */
 enum address_scope { SCOPE_LOOPBACK, SCOPE_PRIVATE, SCOPE_PUBLIC };
 enum address_scope multiaddr_scope(const struct multiaddr *a);
 /* Whether an address `told` by a peer, connected over `over`, is worth keeping: public peers

@@ -372,7 +372,8 @@ static void on_late(void *context)
 
 static void add_connected(void *context, struct peer *p)
 {
-    /* One that has only just connected may serve look-ups without having said so yet. */
+    /* A peer that has only just connected may serve look-ups before its identify message says
+     * so. */
     if ((p->serves_kad || !p->identified) && connection_best(p)) add_candidate(context, &p->id);
 }
 

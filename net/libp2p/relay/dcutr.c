@@ -282,8 +282,8 @@ static void on_identified(void *context, const struct peer_id *peer)
     reverse(u, c);
 }
 
-/* A direct connection of either side. It ends the upgrade a moment later: the dial that it
- * belongs to has not been told yet. */
+/* A direct connection of either side. It ends the upgrade a moment later: the dial that it belongs
+ * to has not had its result yet. */
 static void on_connection(void *context, struct connection *c)
 {
     struct upgrade *u = c->relayed ? NULL : find_upgrade(context, &c->peer->id);

@@ -20,13 +20,13 @@
  * circuit transport: it dials relayed addresses. */
 extern const struct host_protocol relay_protocol;
 
-/* Keeps a reservation at that peer, which must be in the address book or connected, until told
- * otherwise; our addresses through it are told to others. PL_ENOMEM or PL_OK. */
+/* Keeps a reservation at that peer, which must be in the address book or connected, until
+ * relay_leave; advertises our addresses through it. PL_ENOMEM or PL_OK. */
 int relay_use(struct host *h, const struct peer_id *relay);
 void relay_leave(struct host *h, const struct peer_id *relay);
 /* 1 while there is a reservation, or one is asked for. */
 int relay_is_used(const struct host *h, const struct peer_id *relay);
-/* 1 while others can be told our address through it. */
+/* 1 while the reservation holds, so that our address through it can be advertised. */
 int relay_has_reservation(const struct host *h, const struct peer_id *relay);
 /* Our addresses through relays, without our ID. Returns how many were stored. */
 size_t relay_addresses(const struct host *h, struct multiaddr *out, size_t max);

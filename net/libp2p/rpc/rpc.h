@@ -74,7 +74,8 @@ typedef void rpc_opened(void *context, struct rpc_stream *s);
 int rpc_serve_stream(struct host *h, const char *name, size_t message_max, rpc_opened *opened,
                      void *context);
 void rpc_listen(struct rpc_stream *s, const struct rpc_stream_events *events, void *context);
-/* Of either kind: no handler is called any more. What handlers have begun stays theirs to end. */
+/* For unary and streaming calls: no handler is called any more. Handlers still end the calls that
+ * they have begun. */
 void rpc_unserve(struct host *h, const char *name);
 
 const struct peer_id *rpc_peer(const struct rpc_stream *s);

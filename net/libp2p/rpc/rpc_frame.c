@@ -5,8 +5,8 @@
  *                                unaryResponse { response | error } }
  *   streaming  marker (1)    | length (8, big-endian) | message;  marker 1: the end, or an error
  *
- * Unary messages are read and written by hand: their data may be 4 MiB, which need no second
- * copy, and required fields are told apart from empty ones. */
+ * Unary messages are read and written by hand: their data may be 4 MiB, which need no second copy,
+ * and a missing required field is distinguished from an empty one. */
 #include "rpc_frame.h"
 
 #include <string.h>

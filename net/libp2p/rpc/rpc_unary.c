@@ -51,7 +51,8 @@ static void free_call(struct rpc_call *call)
     free(call);
 }
 
-/* The caller is gone or has given up: the handler is told, and its answer will be thrown away. */
+/* The caller is gone or has given up: calls the handler's cancel function; its answer will be
+ * dropped. */
 static void cancel_call(struct rpc_call *call)
 {
     if (call->service) {

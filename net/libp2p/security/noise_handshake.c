@@ -211,7 +211,7 @@ static int read_payload(struct noise *z, struct cursor *c, struct pl_err *err)
     return rc;
 }
 
-/* The initiator learns who answers; a wrong peer ends it here, before we have said who we are. */
+/* The initiator learns who answers; a wrong peer ends it here, before we have sent our identity. */
 static int read_2(struct noise *z, struct cursor *c, struct pl_err *err)
 {
     const uint8_t *e;

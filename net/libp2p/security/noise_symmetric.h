@@ -24,7 +24,7 @@ struct noise_symmetric {
 };
 
 void noise_mix_hash(struct noise_symmetric *s, const uint8_t *data, size_t n);
-/* PL_EPROTO: the other side's key is no point to agree on. */
+/* PL_EPROTO: the other side's key is not a valid point for the key agreement. */
 int noise_mix_dh(struct noise_symmetric *s, EVP_PKEY *mine, const uint8_t theirs[32]);
 /* Appends n plain bytes to out: sealed (n + NOISE_TAG bytes) once there is a key. */
 int noise_encrypt_and_hash(struct noise_symmetric *s, struct bytes *out, const uint8_t *plain,

@@ -42,7 +42,7 @@ static void agreed(struct stream *s)
     }
 }
 
-/* PL_ENOTFOUND: the listener said "na". Otherwise it does not speak multistream. */
+/* PL_ENOTFOUND: the listener answered "na". Otherwise it does not speak multistream. */
 static void refused(struct stream *s, int rc)
 {
     char peer[PEER_ID_TEXT_MAX];
