@@ -40,13 +40,13 @@ static int round_trip(float *y, const float *x, size_t n, enum pl_compression me
 }
 
 /* The four steps of one part, for all members. The sum is kept in float32, like the networked
- * reducer's: each addition rounds. The weights are added in double, as hivemind adds them in
- * Python: their sum is rounded once, when the sum is divided by it. */
+ * reducer's: each addition rounds. The weights are added in double, as hivemind does in Python, and
+ * rounded to float32 once, for the division. */
 static int average_part(const struct pl_group *g, const struct pl_part *part,
                         const struct buffers *b, const struct pl_backend *be, struct pl_err *err)
 {
     size_t n = part->length;
-    /* 8-bit methods have no code for an empty tensor: it travels uncompressed, as zero values. */
+    /* An empty tensor has no 8-bit encoding, so it is sent uncompressed, with no values. */
     enum pl_compression method = n ? g->method[part->tensor] : PL_COMPRESS_NONE;
     double weight_sum = 0;
     int rc;
@@ -67,7 +67,7 @@ static int average_part(const struct pl_group *g, const struct pl_part *part,
         for (size_t i = 0; i < n; i++) b->mean[i] += w * sent[i];
         weight_sum += member->weight;
     }
-    if (weight_sum == 0) return PL_OK; /* a mean of nothing changes nothing */
+    if (weight_sum == 0) return PL_OK; /* nobody contributed: the tensors stay as they are */
     for (size_t i = 0; i < n; i++) b->mean[i] /= (float)weight_sum;
 
     for (int k = 0; k < g->members; k++) {

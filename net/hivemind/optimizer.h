@@ -11,9 +11,9 @@
  *   3. parameters are averaged in the background, which removes differences that have come between
  *      peers (rounding, a round that one of them missed).
  *
- * Expected: each peer adds up the others' last reports and assumes that they have gone on at their
- * reported speed. Reports are up to some seconds old. So if a target batch takes much less time
- * than that, a step may count far fewer samples (`global_samples` of its event); batches of
+ * Expected: each peer adds up the others' last reports and assumes that they have continued at
+ * their reported speed. Reports are up to some seconds old. So if a target batch takes much less
+ * time than that, a step may count far fewer samples (`global_samples` of its event); batches of
  * seconds, as in real trainings, come close to the target.
  *
  * Peers are equal up to the rounding of `compression`, some 1e-4 of a value with float16; with
@@ -127,10 +127,10 @@ struct pl_collaborative_trainer;
 struct pl_collaborative_options {
     /* Samples of all peers for one step, as far as reports tell; the same for all peers; 4096. */
     int64_t target_batch;
-    /* Before its first common step this peer waits, within pl_collaborative_step, until so many
-     * peers train, itself included: those that have reported samples of this run. It waits for
-     * min_peers_timeout s at most; then a WARNING is reported, and it begins with those that are
-     * there. Later steps do not wait. 1: no wait; 300 s. */
+    /* Before its first common step this peer waits, within pl_collaborative_step, until this many
+     * peers, itself included, have reported samples of this run. It waits for min_peers_timeout s
+     * at most; then a WARNING is reported, and it begins with the peers that are there. Later steps
+     * do not wait. 1: no wait; 300 s. */
     size_t min_peers;
     double min_peers_timeout;
     /* The local optimizer, a struct of runtime/optimizer.h: pl_lamb_options(); pl_adam_options(
@@ -153,14 +153,14 @@ struct pl_collaborative_options {
      * gradient a step. "diloco" and "local_sgd": each peer makes inner_steps steps of the local
      * optimizer alone, of target_batch samples of its own each; then the peers' changes of the
      * parameters are averaged, and one outer step along the mean is the common step. So peers
-     * exchange inner_steps times less. diloco's outer step is Nesterov's; local_sgd's takes the
-     * mean of the parameters. Epochs count outer steps, while schedule and step get the number of
-     * the inner step, epoch * inner_steps and on. Peers of OpenDiLoCo may be in the run; delay and
-     * verify may not be. "powersgd": as "gradients", but each matrix travels as two thin factors,
-     * and what they miss is added to the next gradient (error feedback). Peers of hivemind with
-     * PowerSGDGradientAverager may be in the run; the feedback is by their rule. "powersgd_own":
-     * the same with the textbook's rule, which does not grow the error where peers come and go;
-     * among peers of ours alone. Both without clip and verify. */
+     * exchange data inner_steps times less often. diloco's outer step is Nesterov's; local_sgd's
+     * takes the mean of the parameters. Epochs count outer steps, while schedule and step get the
+     * number of the inner step, counted from epoch * inner_steps. Peers of OpenDiLoCo may be in the
+     * run; delay and verify may not be. "powersgd": as "gradients", but each matrix travels as two
+     * thin factors, and what they miss is added to the next gradient (error feedback). Peers of
+     * hivemind with PowerSGDGradientAverager may be in the run; the feedback is by their rule.
+     * "powersgd_own": the same with the textbook's rule, which keeps the error bounded when peers
+     * come and go; for runs of potluck's peers only. Both without clip and verify. */
     const char *algorithm;
     int powersgd_rank;     /* of powersgd; 0: the run's, or 4 for its first peer */
     int64_t inner_steps;   /* 50 */
@@ -175,7 +175,7 @@ struct pl_collaborative_options {
     double averaging_timeout;    /* s for a round, matchmaking included; 180 */
     double allreduce_timeout;    /* s of it for the all-reduce; 60 */
     int64_t average_state_every; /* epochs between two rounds of the parameters; 1 */
-    size_t group_size;           /* a group of so many begins at once; 0: all that come in time */
+    size_t group_size; /* a group of this size begins at once; 0: wait for all that join in time */
     /* Zeros and ones: several groups a round; "": one group of all; NULL: one up to about 64 peers,
      * then as many groups as leave 12 to 48 peers to each. */
     const char *group_bits;
@@ -190,7 +190,7 @@ struct pl_collaborative_options {
     int64_t epoch;      /* where the given values are: after a restart from a checkpoint; 0 */
     int64_t epochs;     /* where training ends; progress beyond it is ignored; 0: it does not end */
     int fresh;          /* 1: open downloads no state, though a peer may have one */
-    const char *device; /* what computes, for the dashboard; NULL: not reported */
+    const char *device; /* name of the processor or GPU, for the dashboard; NULL: not reported */
     /* For potluck's own trainer, which keeps parameters and gradients in a device's memory: its
      * type belongs to the library's inner headers. Others leave it NULL: tensors are given. */
     const struct pl_collaborative_trainer *trainer;
@@ -210,22 +210,21 @@ int pl_collaborative_open(struct pl_collaborative **c, const struct pl_collabora
 /* After a local batch. gradient: of each tensor, the mean over `samples`; copied before step
  * returns. loss: the mean, too. If one of them is not finite, the whole accumulation is dropped,
  * and that is reported. The values may have changed when it returns: take the next gradient of
- * those. 0 samples: no batch, as a peer without data calls it to follow the others; then gradient
- * may be NULL and loss 0, and the peers do not count this one. After an error training
- * is over: call close. */
+ * those. samples 0: a peer without data calls it so to follow the others; then gradient may be NULL
+ * and loss 0, and the other peers do not count this one. After an error training is over: call
+ * close. */
 int pl_collaborative_step(struct pl_collaborative *c, const float *const *gradient, int64_t samples,
                           double loss, struct pl_err *err);
 
-/* Drops what was accumulated, because `why`. */
+/* Drops the accumulated gradients; `why` is reported. */
 int pl_collaborative_discard(struct pl_collaborative *c, const char *why, struct pl_err *err);
 
-/* Waits until no step is delayed any more, so that the values are those of
- * pl_collaborative_epoch. */
+/* Waits until no delayed step is pending, so that the values belong to pl_collaborative_epoch. */
 int pl_collaborative_finish(struct pl_collaborative *c, struct pl_err *err);
 
-/* Finishes, unless an error has ended the training, and leaves the run: withdraws this peer's
- * report, which takes up to 2 s, and ends downloads that other peers make from this one; they look
- * for another donor. NULL may be closed. */
+/* Calls finish, unless an error has ended the training, and leaves the run: withdraws this peer's
+ * report, which takes up to 2 s, and ends other peers' downloads from this one; they look for
+ * another donor. NULL may be closed. */
 void pl_collaborative_close(struct pl_collaborative *c);
 
 /* The loss on held-out samples, for the dashboard. */
@@ -252,7 +251,7 @@ const char *pl_collaborative_address(struct pl_collaborative *c);
 
 /* How a round of averaging went. */
 struct pl_collaborative_round {
-    int status;        /* PL_OK: averaged; else this peer's own numbers stand */
+    int status;        /* PL_OK: averaged; otherwise this peer keeps its own values */
     size_t peers;      /* in the group; 1: alone */
     int verified;      /* 1: by BTARD */
     int banned;        /* peers that were caught; the last one is in `caught` */
@@ -269,9 +268,9 @@ enum pl_collaborative_kind {
     PL_COLLABORATIVE_BATCH,  /* a local batch counts; due 1: a common step follows */
     PL_COLLABORATIVE_EPOCH,  /* a common step is in the values; round: of the gradients */
     /* A round of the parameters has ended; round: how that went. Status PL_OK: the values have
-     * changed. Else they stand, and the next epoch's round makes up for it: status -8 (PL_EAGAIN),
-     * "cancelled", is usual, and means that the next gradients were ready before a group was found.
-     * The epoch is the present one; samples and loss are 0. */
+     * changed. Otherwise they are unchanged, and the next epoch's round makes up for it: status -8
+     * (PL_EAGAIN), "cancelled", is usual and means that the next gradients were ready before a
+     * group was found. The epoch is the present one; samples and loss are 0. */
     PL_COLLABORATIVE_CORRECTED,
     PL_COLLABORATIVE_BEHIND,  /* others are ahead: their state is downloaded */
     PL_COLLABORATIVE_WARNING, /* text: something the user should know; training goes on */

@@ -70,9 +70,8 @@ static void run_apply(struct allreduce_job *job_)
     for (size_t p = job->begin; !job->status && p < job->end; p++) {
         const struct answer *a = &x->sending.answers[p];
         if (x->parts[p].reducer == (int)x->self) continue;
-        /* x_k += Q(m - x_k): the reducer has subtracted what it decoded of ours, but the
-         * difference is added to our values as they are, so what our compression lost is not
-         * lost here. */
+        /* x_k += Q(m - x_k): the reducer has subtracted what it decoded of ours, but the difference
+         * is added to our values as they are, so our own quantization error is kept. */
         if (x->o.verify && a->n) memcpy(allreduce_values(x, &x->parts[p]), a->data, a->n);
         else if (!x->o.verify)
             job->status = pl_apply_delta(allreduce_values(x, &x->parts[p]), x->parts[p].length,
@@ -252,7 +251,7 @@ int allreduce_verify_message(struct allreduce *x, double now, size_t peer, const
      * verify. They wait in the verifier's inbox. */
     if (!x->verify.verifier || x->phase != ALLREDUCE_REDUCING) return PL_EPROTO;
     rc = verifier_hear(x->verify.verifier, peer, data, n);
-    allreduce_tick(x, now); /* what waited for it goes on */
+    allreduce_tick(x, now); /* operations that waited for it continue */
     return rc;
 }
 
@@ -321,7 +320,7 @@ void allreduce_report(const struct allreduce *x, struct allreduce_report *r)
 static int messages_are_smaller(const struct allreduce *x, size_t own_values)
 {
     size_t bytes = 0;
-    if (x->o.clip != 0 || x->o.verify) return 0; /* what these make of them takes long */
+    if (x->o.clip != 0 || x->o.verify) return 0; /* the functions called here take long */
     for (size_t k = 0; k < x->reducing.own_count; k++)
         /* n - 1 messages of a part against its difference at four bytes a value: in groups
          * of up to four peers, 8-bit messages take less memory. */
@@ -402,8 +401,8 @@ int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
     }
     x->sending.peer = calloc(x->count, sizeof *x->sending.peer);
     if (!x->sending.peer) goto done;
-    /* Order matters: parts, then who reduces which, then each half's memory, then
-     * verification, which reads all of these. */
+    /* Order matters: parts, then their reducers, then the memory of each half, then verification,
+     * which reads all of these. */
     rc = pl_partition(&x->parts, &x->part_count, o->elements, o->method, o->tensors, o->share,
                       (int)x->count, o->part_bytes, err);
     if (!rc) rc = deal_parts(x, err);

@@ -18,22 +18,22 @@
 #include "ref/average.h"
 #include "allreduce_buffers.h"
 #include "net/hivemind/matchmaking/group.h"
-#include "net/hivemind/messages/part_message.h" /* what a weight may be */
+#include "net/hivemind/messages/part_message.h" /* PART_WEIGHT_MAX */
 #include "net/hivemind/verification/verifier.h"
 
-/* parts of ours that are open at once: what a fast sender may be ahead */
+/* parts that we reduce at once: how far a fast sender may be ahead */
 #define ALLREDUCE_WINDOW 4
 
-/* Computes again what a groupmate should have sent, into `tensor`, from its claim. PL_OK;
- * any error: it can't be computed here. On a helper thread; may take its time. */
+/* Recomputes into `tensor`, from a groupmate's claim, the values that it should have sent. PL_OK;
+ * any error: they cannot be computed here. Called on a helper thread, and may be slow. */
 typedef int allreduce_recompute(void *context, const struct peer_id *peer,
                                 const struct verifier_claim *claim, float *const *tensor);
 
 /* For verified rounds: which peers' gradients are computed again, and how. */
 struct allreduce_validation {
-    double validators;              /* a round, on average; the same in the whole group */
-    uint64_t samples_max;           /* nobody may claim more; 0: any number */
-    const char *data;               /* what others must have to compute the same; NULL: "" */
+    double validators;    /* a round, on average; the same in the whole group */
+    uint64_t samples_max; /* the most that a peer may claim; 0: any number */
+    const char *data;     /* name of the data that all must have to compute the same; NULL: "" */
     allreduce_recompute *recompute; /* NULL: we validate nobody */
     void *context;                  /* its */
 };
@@ -42,8 +42,8 @@ struct allreduce_validation {
 #define ALLREDUCE_PHASE_MAX 8       /* characters of a phase; "PHASE_Q" */
 #define ALLREDUCE_HEADERS 512       /* bytes of a message apart from the part's values and tables */
 
-/* s that a groupmate may be silent while most of the others go on; the timeouts hold in any
- * case. It waits for nobody as a sender, but as a reducer for the slowest sender of its group. */
+/* s that a groupmate may be silent while most of the others make progress; the timeouts hold in any
+ * case. A sender waits for no other peer, a reducer for the slowest sender of its group. */
 struct allreduce_patience {
     double sender, reducer;
 };
@@ -59,16 +59,16 @@ struct allreduce_options {
     double weight;                     /* of ours; 0: we only listen and help */
     const double *share;               /* (group->count): who reduces how much */
     size_t part_bytes;
-    double sender_timeout;                     /* s that we wait for a part; 0: for ever */
+    double sender_timeout;                     /* s that we wait for a part; 0: without limit */
     double reducer_timeout;                    /* s for an answer */
     double time_limit;                         /* s for all of it */
     const struct allreduce_patience *patience; /* (group->count); NULL: the timeouts alone */
-    double weight_max;                         /* nobody may weigh more; 0: PART_WEIGHT_MAX alone */
-    double clip; /* CenteredClip's radius; ALLREDUCE_CLIP_USUAL; 0: the mean */
+    double weight_max; /* largest weight of a peer; 0: only PART_WEIGHT_MAX limits it */
+    double clip;       /* CenteredClip's radius; ALLREDUCE_CLIP_USUAL; 0: the mean */
     /* BTARD, see allreduce_verify.c; the same in the whole group, and all of it reduces. */
     int verify;
     const struct identity *me;   /* borrowed: signs our messages of verification */
-    struct verifier_claim claim; /* what our values are of */
+    struct verifier_claim claim; /* the claim from which our values can be recomputed */
     struct allreduce_validation validation;
     struct random_source random;     /* of our lots */
     struct allreduce_memory *memory; /* borrowed until allreduce_close; NULL: memory of its own */
@@ -84,7 +84,8 @@ struct allreduce_job {
     struct allreduce_job *next;
 };
 
-/* What the engine wants done; `peer` is a place in the group. None of these may call the engine. */
+/* The engine's requests to its owner; `peer` is an index in the group. None of these may call the
+ * engine. */
 struct allreduce_callbacks {
     /* Open the stream to a reducer. */
     void (*open)(void *context, size_t peer);
@@ -100,27 +101,27 @@ struct allreduce_callbacks {
     void (*credit)(void *context, size_t peer, size_t messages);
     void (*work)(void *context, struct allreduce_job *job);
     /* PL_OK: the tensors hold the mean. Otherwise they are as they were; err says why. No job is
-     * under way any more, and no stream open. */
+     * running and no stream is open. */
     void (*over)(void *context, int status, const struct pl_err *err);
-    /* Only to verify: a message for a groupmate's allreduce_verify_message. May be NULL where
-     * nobody does. */
+    /* Only to verify: a message for a groupmate's allreduce_verify_message. May be NULL without
+     * verification. */
     void (*send_packet)(void *context, size_t peer, const uint8_t *data, size_t n);
-    /* In place of send for what is long; takes the memory, too, and may leave in *data another's
-     * for what comes next. May be NULL. */
+    /* Used in place of send for a long message: takes over its memory, and may leave another buffer
+     * in *data for the next message. May be NULL. */
     void (*give)(void *context, size_t peer, enum allreduce_way way, struct bytes *data);
-    /* Bytes of the message under way that have moved: of ours while is_busy, else of the one
-     * that comes. It distinguishes a slow link from silence. May be NULL. */
+    /* Bytes of the current message that have been transferred: of the outgoing one while is_busy,
+     * otherwise of the incoming one. They distinguish a slow link from silence. May be NULL. */
     size_t (*moved)(void *context, size_t peer, enum allreduce_way way);
 };
 
-/* A sentence for a ban: its answer is one that no honest reducer gives, or verification has a
- * proof. NULL: there is no proof. A peer that only sends bad parts is left out of the mean, and
- * costs nobody a round. */
+/* The reason for a ban: the peer gave an answer that no honest reducer gives, or verification has a
+ * proof. NULL: there is no proof. A peer that only sends bad parts is left out of the mean, and the
+ * round succeeds. */
 const char *allreduce_proof(const struct allreduce *x, size_t peer);
 /* 1: it has cost us the round, or it or one other peer has; nothing proves which. */
 int allreduce_is_charged(const struct allreduce *x, size_t peer);
 
-/* What a groupmate has done of its part in the round, once that is over. */
+/* How a groupmate has behaved in the round, once it is over. */
 enum allreduce_conduct {
     ALLREDUCE_UNKNOWN,   /* nothing was expected of it, or we ended the round ourselves */
     ALLREDUCE_DELIVERED, /* all that was */
@@ -135,8 +136,8 @@ enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer,
  * large); NULL: none was. */
 const char *allreduce_left_out(const struct allreduce *x);
 
-/* A sentence about a groupmate that compresses otherwise than we do, which harms nobody; NULL: none
- * does. A reason why the round is impossible comes with `over`. */
+/* A sentence about a groupmate that uses another compression, which is harmless; NULL: none does. A
+ * reason why the round is impossible comes with `over`. */
 const char *allreduce_differs(const struct allreduce *x);
 
 /* How far it went, at any time. */
@@ -151,8 +152,8 @@ struct allreduce_report {
     size_t values_out;          /* that these hold: four bytes each, were nothing compressed */
 };
 
-/* What the first message of a stream names: the group's id and, behind it, the phase. Returns the
- * bytes. */
+/* The name in the first message of a stream: the group's ID followed by the phase. Returns its
+ * length in bytes. */
 size_t allreduce_name(uint8_t name[DHT_ID_BYTES + ALLREDUCE_PHASE_MAX], const struct group *group,
                       const char *phase);
 
@@ -182,7 +183,7 @@ void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job);
 double allreduce_wake(const struct allreduce *x);
 void allreduce_tick(struct allreduce *x, double now);
 
-/* 1: a first message from this sender is awaited (else it is refused with INTERNAL_ERROR). */
+/* 1: a first message from this sender is awaited; 0: refuse it with INTERNAL_ERROR. */
 int allreduce_awaits(const struct allreduce *x, size_t peer);
 void allreduce_report(const struct allreduce *x, struct allreduce_report *r);
 

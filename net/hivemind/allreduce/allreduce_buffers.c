@@ -1,8 +1,8 @@
 /* allreduce_buffers.c - memory that outlives a message, or a round.
  *
- * A page that is new to the process costs the kernel more than what the all-reduce does with it.
- * So message buffers go back to a pool, and what a round keeps until its end lies in two blocks
- * that one round hands on to the next. */
+ * To map a new page costs the kernel more time than the all-reduce spends on its contents. So
+ * message buffers return to a pool, and data that a round keeps until its end is in two blocks that
+ * one round hands on to the next. */
 #include "allreduce_buffers.h"
 
 #include <stdint.h>
@@ -19,8 +19,8 @@ struct bytes buffer_pool_take(struct buffer_pool *p)
 
 void buffer_pool_give(struct buffer_pool *p, struct bytes *b)
 {
-    /* Beyond the limit memory goes back to the system: a burst of messages must not be kept
-     * for ever. */
+    /* Beyond the limit memory is returned to the system, so that a burst of messages does not
+     * occupy it permanently. */
     if (!b->data || b->failed || p->count == BUFFER_POOL_MAX) {
         bytes_clear(b);
         return;

@@ -1,6 +1,6 @@
-/* allreduce_buffers.h - memory of an all-reduce that is used again: a pool of message buffers,
- * and the blocks for what a round keeps until its end. Knows nothing of rounds; on the loop's
- * thread only. */
+/* allreduce_buffers.h - reusable memory of an all-reduce: a pool of message buffers, and two blocks
+ * for data that a round keeps until its end. Knows nothing of rounds; used on the loop's thread
+ * only. */
 #ifndef PL_ALLREDUCE_BUFFERS_H
 #define PL_ALLREDUCE_BUFFERS_H
 
@@ -25,8 +25,8 @@ struct allreduce_block {
     int is_new; /* its pages have not been written to */
 };
 
-/* What a round keeps until its end: the messages that arrived for our parts, and the answers to
- * ours. Lent to one round after another, so its pages are new to the system only once. Zeros:
+/* Memory for data that a round keeps until its end: the messages that arrived for our parts, and
+ * the answers to ours. One round after another borrows it, so its pages are mapped once. Zeros:
  * empty. */
 struct allreduce_memory {
     struct allreduce_block messages, answers;

@@ -39,7 +39,7 @@ struct allreduce_deadline {
 
 /* --- our parts, and their answers ------------------------------------------------------------- */
 
-/* What a reducer did that no healthy one does. */
+/* Faults of a reducer that no healthy one shows. */
 enum reducer_fault {
     FAULT_NONE,
     FAULT_REFUSED, /* it reports an error: its own trouble, or our parts came too late */
@@ -83,13 +83,13 @@ struct allreduce_sending {
 enum in_state {
     IN_AWAITED, /* no stream yet */
     IN_SENDING,
-    IN_COMPLETE, /* all its parts are here; or there are none to send */
+    IN_COMPLETE, /* all its parts are here, or it has none to send */
     IN_OVER      /* lost, or answered in full: the stream is closed */
 };
 enum in_fault {
     IN_FAULT_NONE,
     IN_FAULT_LOST, /* counted as one whose values are missing */
-    IN_FAULT_FALSE /* and in a verified round it has sent what no honest peer sends */
+    IN_FAULT_FALSE /* and in a verified round it has sent a message that no honest peer sends */
 };
 struct in_peer {
     enum in_state state;
@@ -124,7 +124,7 @@ struct slot {
     struct contribution *from; /* (group) in the order of arrival */
     size_t arrived;
     double first_at; /* s: when the first of them came */
-    double weight;   /* of what the mean is over */
+    double weight;   /* sum of the weights in the mean */
     int replied;
     struct allreduce_job_of *job;
 };
@@ -136,8 +136,9 @@ struct allreduce_reducing {
     /* Our own differences. NULL where the messages that they are made of take less memory: then
      * those are kept, and everything is added up once more at the end, in the same order. */
     float *own_delta;
-    struct contribution **kept; /* (own): what came, in the order of arrival; NULL: forgotten */
-    size_t *kept_count;         /* (own) */
+    struct contribution *
+        *kept;          /* (own): the messages received, in the order of arrival; NULL: released */
+    size_t *kept_count; /* (own) */
     /* Where messages lie until then, each of a group's in its place; NULL: each in memory of its
      * own. */
     uint8_t *kept_bytes;
@@ -150,12 +151,13 @@ struct allreduce_reducing {
 
 /* --- sentences for the report ----------------------------------------------------------------- */
 
-struct allreduce_notes {    /* an empty text: none */
-    struct pl_err mismatch; /* whose parts are cut otherwise than ours, and why, most likely */
-    struct pl_err refusal;  /* which reducer takes no more of our parts */
+struct allreduce_notes { /* an empty text: none */
+    struct pl_err
+        mismatch; /* a peer whose parts are cut differently from ours, and the likely reason */
+    struct pl_err refusal;  /* a reducer that refuses our further parts */
     struct pl_err lost;     /* the first reducer that was lost, and why */
-    struct pl_err differs;  /* who only compresses otherwise */
-    struct pl_err left_out; /* whose values are not finite, or weigh too much */
+    struct pl_err differs;  /* a peer that only uses another compression */
+    struct pl_err left_out; /* a peer whose values are not finite, or whose weight is too large */
 };
 
 /* --- jobs for helper threads ------------------------------------------------------------------ */
@@ -186,7 +188,8 @@ struct allreduce_verify {
     enum verify_state state;
     struct verifier *verifier; /* NULL: the round is not verified */
     double *own_tau;           /* (own): the radius; reducing.own_delta holds the aggregates */
-    float **again; /* (tensors): what a peer should have sent; NULL until it is needed */
+    float *
+        *again; /* (tensors): the values that a peer should have sent; NULL until they are needed */
 };
 
 /* --- the whole -------------------------------------------------------------------------------- */
@@ -196,7 +199,7 @@ struct allreduce_verify {
  *       +------given up-----------> CANCELLED --+ */
 enum allreduce_phase {
     ALLREDUCE_REDUCING,
-    ALLREDUCE_APPLYING,  /* can't be given up any more */
+    ALLREDUCE_APPLYING,  /* can no longer be given up */
     ALLREDUCE_CANCELLED, /* without a result; tensors stay as they are */
     ALLREDUCE_ENDED      /* `over` has been called */
 };
@@ -227,15 +230,15 @@ struct allreduce {
     struct allreduce_notes notes;
 
     struct buffer_pool pool;
-    struct allreduce_memory own_memory, *memory; /* the latter is what is used */
+    struct allreduce_memory own_memory, *memory; /* the latter is used */
     struct allreduce_sending sending;
     struct allreduce_receiving receiving;
     struct allreduce_reducing reducing;
     struct allreduce_verify verify;
 };
 
-/* No result: what is under way on helper threads comes back first, and the event that this happens
- * in closes the streams at its end. */
+/* No result: the jobs on helper threads finish first, and the event in which the last one does
+ * closes the streams. */
 void allreduce_give_up(struct allreduce *x, int status, const char *why);
 /* `run` is called on a helper thread. NULL: no memory. */
 struct allreduce_job_of *allreduce_job_new(struct allreduce *x, enum job_kind kind,

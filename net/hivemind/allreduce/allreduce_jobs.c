@@ -1,13 +1,13 @@
-/* allreduce_jobs.c - what the halves of an all-reduce hand to others: work to a helper thread, a
- * message to a stream, the end of the round to the engine.
+/* allreduce_jobs.c - work that the two halves of an all-reduce hand on: computation to a helper
+ * thread, a message to a stream, the end of the round to the engine.
  *
  *   loop's thread    job_new ... job_start                      done (allreduce.c)
  *                                   |                            ^
  *   helper thread                   +---> run: computes ---------+
  *
- * What takes long (compression, sums, hashes) runs on helper threads, so that the loop keeps
- * serving streams. A job owns what it works on until it is done: meanwhile the loop's thread
- * touches neither its slot nor its message. So the engine needs no lock.
+ * Long operations (compression, sums, hashes) run on helper threads, so that the loop keeps serving
+ * streams. A job owns what it works on until it is done: meanwhile the loop's thread touches
+ * neither its slot nor its message. So the engine needs no lock.
  *
  * Giving up only marks the round: jobs may still run, and streams are closed by the engine as soon
  * as the event that has led to it is over. */

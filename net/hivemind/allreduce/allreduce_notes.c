@@ -3,8 +3,8 @@
  *
  * A groupmate's conduct follows from both of its roles:
  *
- *   sender     WITHHELD when its parts did not all arrive here, or were of no use
- *   reducer    DELIVERED when it answered all of our parts; REFUSED when it said that it won't;
+ *   sender     WITHHELD when some of its parts did not arrive here, or were unusable
+ *   reducer    DELIVERED when it answered all of our parts; REFUSED when it declined;
  *              WITHHELD when it fell silent - unless we have lost a sender ourselves, since a
  *              reducer waits for the slowest sender before it answers anybody */
 #include "allreduce_notes.h"
@@ -32,8 +32,8 @@ void allreduce_note_mismatch(struct allreduce *x, size_t peer, const struct pl_p
 {
     const struct group_member *who = &x->o.group->members[peer];
     enum pl_compression ours = allreduce_method(x, part);
-    /* A part of one's own length by its own compression: then --part-bytes agree, and the
-     * compression is what differs. Otherwise it is --part-bytes. */
+    /* If the part has the length that this peer's own compression gives, --part-bytes agree and the
+     * compression differs. Otherwise --part-bytes differ. */
     size_t whole = pl_part_values(m->method, x->o.part_bytes);
     size_t rest = x->o.elements[part->tensor] - part->start;
     size_t per_value = x->o.part_bytes / whole ? x->o.part_bytes / whole : 1;
@@ -120,8 +120,7 @@ const char *allreduce_differs(const struct allreduce *x)
 
 const char *allreduce_proof(const struct allreduce *x, size_t peer)
 {
-    if (x->verify.verifier &&
-        x->verify.verifier->banned[peer]) /* the round may hold all the same */
+    if (x->verify.verifier && x->verify.verifier->banned[peer]) /* the round may still succeed */
         return x->verify.verifier->err.text[0] ? x->verify.verifier->err.text
                                                : "it has equivocated";
     /* Unlike a missing message, these can't come from a bad link: streams are authenticated,

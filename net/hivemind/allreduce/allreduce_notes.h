@@ -13,7 +13,7 @@ void allreduce_note_differs(struct allreduce *x, size_t peer, const struct pl_pa
                             const struct part_message *m);
 void allreduce_note_left_out(struct allreduce *x, const struct contribution *c);
 void allreduce_note_refusal(struct allreduce *x, size_t peer);
-/* 1: a groupmate may weigh so much. */
+/* 1: a groupmate may have this weight. */
 int allreduce_is_weight(const struct allreduce *x, double weight);
 
 #endif

@@ -6,8 +6,8 @@
  *      +-------------------------+-------------------------+---lost, late, or no part---> OVER
  *
  * Flow control is by credit: a sender may be at most ALLREDUCE_WINDOW parts ahead of the slowest
- * one, so what it can make us keep is bounded. A sender that is lost only lacks in the mean: the
- * others' values are averaged without it, except in a verified round, which needs everybody's. */
+ * one, so the memory that it can claim is bounded. If a sender is lost, the mean is taken over the
+ * others, except in a verified round, which needs all values. */
 #include "allreduce_receive.h"
 #include "allreduce_notes.h"
 #include "ref/backend.h"
@@ -180,8 +180,7 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
     s->from[s->arrived++] = c;
     x->report.bytes_in += n;
     in->next++;
-    /* How long it took is what reliability.h learns about the peer, and what the others'
-     * patience is measured by. */
+    /* The duration goes to reliability.h, and determines how long we wait for the others. */
     in->latest = fmax(in->latest, now - in->wait.since);
     x->receiving.slowest = fmax(x->receiving.slowest, now - in->wait.since);
     in->wait.since = now;
@@ -237,7 +236,7 @@ void allreduce_receive_tick(struct allreduce *x, double now)
     }
 }
 
-/* Those who have sent all that our window lets them wait for us. */
+/* Senders that have used up our window are waiting for us. */
 void allreduce_receive_late(struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++)

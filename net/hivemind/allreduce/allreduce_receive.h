@@ -1,5 +1,5 @@
-/* allreduce_receive.h - the receiving side of an all-reduce: who sends us parts to reduce, and
- * how far each has come. */
+/* allreduce_receive.h - the receiving side of an all-reduce: the peers that send us parts to
+ * reduce, and their progress. */
 #ifndef PL_ALLREDUCE_RECEIVE_H
 #define PL_ALLREDUCE_RECEIVE_H
 
@@ -14,7 +14,7 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
 void allreduce_receive_ended(struct allreduce *x, size_t peer);
 /* The answer to a sender's oldest part without one; takes its memory. */
 void allreduce_receive_answer(struct allreduce *x, size_t peer, struct bytes *reply);
-/* No more is taken from this sender. report: 1 to report an error to it. */
+/* Accepts no further parts from this sender. report: 1 to report an error to it. */
 void allreduce_drop_sender(struct allreduce *x, size_t peer, int report);
 /* Its values are missing in the means. */
 void allreduce_lose_sender(struct allreduce *x, struct in_peer *in);

@@ -1,4 +1,5 @@
-/* allreduce_reduce.c - the parts that we reduce: who has sent, the sums, the answers.
+/* allreduce_reduce.c - the parts that we reduce: which senders' values are here, the sums, the
+ * answers.
  *
  * Up to ALLREDUCE_WINDOW parts are open at once, so that a fast sender does not wait for the
  * slowest; answers leave in the order of the parts. */
@@ -35,8 +36,8 @@ static void slot_clear(struct allreduce *x, struct slot *s)
 /* Passes the received messages to their final user, the end of the round or the verifier. */
 static int keep(struct allreduce *x, struct slot *s)
 {
-    /* The round needs them once more: to compute our own difference at the end, or to show a
-     * verifier what each sender has sent. */
+    /* The round needs them again: to compute our own difference at the end, or to show a verifier
+     * each sender's message. */
     struct contribution *kept = calloc(s->arrived + 1, sizeof *kept);
     if (!kept) return PL_ENOMEM;
     for (size_t i = 0; i < s->arrived; i++) {
@@ -89,7 +90,8 @@ int allreduce_reduce_open(struct allreduce *x, struct pl_err *err)
 {
     int rc = PL_ENOMEM;
     if ((x->o.verify || !x->reducing.own_delta) && make_kept(x)) goto done;
-    /* The slots hold one contribution of each groupmate; what they point to comes and goes. */
+    /* The slots hold one contribution of each groupmate; the messages that they point to come and
+     * go. */
     for (size_t w = 0; w < ALLREDUCE_WINDOW; w++) {
         if (!(x->reducing.slot[w].from = calloc(x->count, sizeof *x->reducing.slot[w].from)))
             goto done;
@@ -173,8 +175,8 @@ static int reply(struct allreduce_job_of *job, struct contribution *c, const flo
     }
     rc = part_message_write(&c->reply, &buffer, &m);
     if (rc || !m.bytes) return rc;
-    /* m - x_k is small next to m, so 8 bits of it lose little; x_k is what the message
-     * decodes to, not what the sender holds. */
+    /* m - x_k is small compared with m, so 8 bits of it lose little. x_k is the decoded message,
+     * not the sender's original value. */
     if (!x->o.verify)
         return pl_reducer_reply(buffer, &job->reducer, c->part.method, c->part.buffer,
                                 c->part.bytes, NULL);
@@ -250,8 +252,8 @@ void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job
         return;
     }
     for (size_t i = 0; i < s->arrived; i++) {
-        /* The part is answered without it. What follows from it would be as bad, so it is
-         * dropped for the round; its place in parts that are done stays as it was. */
+        /* The part is answered without it. Its later parts would be as bad, so the sender is
+         * dropped for the round; finished parts keep its contribution. */
         struct contribution *c = &s->from[i];
         if (!c->bad) continue;
         allreduce_note_left_out(x, c);
@@ -259,10 +261,10 @@ void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job
         if (x->o.verify) x->receiving.peer[c->peer].fault = IN_FAULT_FALSE;
         allreduce_drop_sender(x, c->peer, 1);
     }
-    /* Where nobody has samples there is no mean. Values that stay as they were must not pass for
-     * one: each peer would step by its own gradient and call it averaged. */
+    /* If no peer has samples, there is no mean, and the round fails. Otherwise each peer would take
+     * its unchanged gradient for an averaged one. */
     if (!(s->weight > 0)) {
-        allreduce_give_up(x, PL_EAGAIN, "nobody in the group has values that count");
+        allreduce_give_up(x, PL_EAGAIN, "no peer of the group has values with a weight above 0");
         return;
     }
     /* Answers exist; they leave when all earlier parts have left. */

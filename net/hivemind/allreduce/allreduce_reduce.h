@@ -8,7 +8,7 @@
 /* Opens the receiving side, too. PL_OK or PL_ENOMEM. */
 int allreduce_reduce_open(struct allreduce *x, struct pl_err *err);
 void allreduce_reduce_close(struct allreduce *x);
-void allreduce_reduce_go(struct allreduce *x); /* starts what can be started */
+void allreduce_reduce_go(struct allreduce *x); /* starts every step that is ready */
 /* JOB_REDUCE is back. */
 void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job_of *job);
 /* Once all is there, on a helper thread: our own values of our k-th part become the mean's. */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* each brings the centre closer by what is left of the Byzantine peers' pull; published: 1 to 50 */
+/* each reduces the remaining pull of the Byzantine peers on the centre; published: 1 to 50 */
 #define ITERATIONS 5
 
 /* tau: the median of the peers' distances from the middle. */
@@ -33,8 +33,8 @@ static double usual_distance(double *far, const float *x, const float *middle, i
     return far[n / 2];
 }
 
-/* Nobody can check how many samples a peer has seen: a claim above the median counts as the
- * median. So of n peers a Byzantine one has at most 2 / n of the weight, whatever it claims. */
+/* A peer's number of samples cannot be checked, so a claim above the median counts as the median.
+ * Of n peers a Byzantine one then has at most 2 / n of the weight. */
 static void cap_weights(double *weight, double *scratch, int n)
 {
     memcpy(scratch, weight, (size_t)n * sizeof *scratch);
@@ -81,7 +81,7 @@ int allreduce_aggregate(struct allreduce *x, const struct slot *s, struct pl_red
     struct pl_clip_result result;
     int n = 0, rc = values && v && weight ? collect(values, weight, &n, x, s) : PL_ENOMEM;
     *tau = r->weight = 0;
-    if (!rc && !n) rc = PL_EUSE; /* nobody has seen a sample: there is nothing to agree on */
+    if (!rc && !n) rc = PL_EUSE; /* no peer has samples: there is nothing to aggregate */
     for (int i = 0; !rc && i < n; i++) r->weight += weight[i];
     if (!rc && d) rc = x->o.be->median(aggregate, values, n, d, 0);
     for (int i = 0; !rc && d && i < TRIES; i++) {

@@ -65,8 +65,7 @@ void allreduce_send_go(struct allreduce *x, double now, size_t peer)
 {
     struct out_peer *out = &x->sending.peer[peer];
     if (out->state != OUT_OPEN) return;
-    /* 1. Send what is encoded, once the last message has left: a queue behind it would only
-     * grow. */
+    /* 1. Send an encoded part once the previous message has left: a queue would only grow. */
     if (out->is_ready && !x->callbacks->is_busy(x->context, peer)) {
         x->report.bytes_out += bytes_length(&out->ready);
         x->report.values_out += x->parts[out->part[out->sent]].length;
@@ -124,9 +123,9 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
         lose_reducer(x, peer, broken ? "its answer can't be read" : "it is in trouble itself");
         return;
     }
-    /* What no honest reducer sends: more answers than parts, another length, values that are
-     * not finite; in a verified round anything but float32 with a radius. It is a proof,
-     * since the stream is authenticated, and bans the peer. */
+    /* Answers that no honest reducer sends: more answers than parts, another length, values that
+     * are not finite; in a verified round anything but float32 with a radius. Since the stream is
+     * authenticated, such an answer is a proof, and the peer is banned. */
     if (out->answered >= out->sent || !m.has_part ||
         m.elements != x->parts[out->part[out->answered]].length || !part_message_is_sound(&m) ||
         (x->o.verify && (m.method != PL_COMPRESS_NONE || !(m.weight >= 0 && isfinite(m.weight))))) {

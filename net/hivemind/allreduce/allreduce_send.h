@@ -8,7 +8,7 @@
 /* After the parts have been dealt. PL_OK or PL_ENOMEM. */
 int allreduce_send_open(struct allreduce *x, struct pl_err *err);
 void allreduce_send_close(struct allreduce *x);
-/* Sends to a reducer and encodes for it what can be. */
+/* Sends to a reducer, and encodes for it, as far as possible now. */
 void allreduce_send_go(struct allreduce *x, double now, size_t peer);
 /* JOB_ENCODE is back. */
 void allreduce_send_encoded(struct allreduce *x, struct allreduce_job_of *job);

@@ -1,10 +1,10 @@
-/* allreduce_verify.c - an all-reduce that is applied only if its verification finds nothing: what
- * the verifier reads of the all-reduce, and when it runs. [TTT 2.1, security] [BTARD 3]
+/* allreduce_verify.c - an all-reduce that is applied only if its verification finds nothing: which
+ * data of the all-reduce the verifier reads, and when it runs. [TTT 2.1, security] [BTARD 3]
  *
- * On the wire it is hivemind's all-reduce with two differences, so that all of a group have to
- * know of it: answers hold the aggregate itself, as float32, since everybody has to check the
- * same numbers; and the answer's weight holds CenteredClip's radius. Peers count alike, whatever
- * their weights: nobody can check those. Everybody's values have to be there. */
+ * On the wire it is hivemind's all-reduce with two differences, so the whole group has to use it.
+ * An answer holds the aggregate itself, as float32, because all peers have to check the same
+ * numbers; and its weight field holds CenteredClip's radius. Peers count equally, because weights
+ * cannot be checked. The values of every peer are needed. */
 #include "allreduce_verify.h"
 #include "ref/backend.h"
 
@@ -47,7 +47,7 @@ static const float *aggregate(void *context, size_t part, double *tau)
     return x->reducing.own_delta + x->reducing.own_at[k];
 }
 
-/* A part as it travels: the method, and what it has made of the values. */
+/* A part as it is sent: the compression method, and the encoded values. */
 static int add_part(struct bytes *out, enum pl_compression method, const uint8_t *buffer, size_t n)
 {
     bytes_u8(out, (uint8_t)method);
@@ -55,8 +55,8 @@ static int add_part(struct bytes *out, enum pl_compression method, const uint8_t
     return out->failed ? PL_ENOMEM : 1;
 }
 
-/* Compression is deterministic, so encoding a second time gives the bytes that have
- * travelled: nothing of what was sent has to be kept. */
+/* Compression is deterministic: encoding again gives the bytes that were sent, so they need not be
+ * kept. */
 static int encode(struct bytes *out, const struct allreduce *x, const struct pl_part *part,
                   const float *values)
 {
@@ -72,9 +72,8 @@ static int encode(struct bytes *out, const struct allreduce *x, const struct pl_
     return 1;
 }
 
-/* The verifier asks for three things: what we have sent, what we have received for our own
- * parts, and each part's aggregate with its radius. With these every check of BTARD can be
- * computed. */
+/* The verifier reads three things: the parts that we sent, the parts that we received to reduce,
+ * and each part's aggregate with its radius. Every check of BTARD follows from these. */
 static int sent(void *context, size_t number, struct bytes *out)
 {
     struct allreduce *x = context;
@@ -102,8 +101,8 @@ static int received(void *context, size_t number, size_t peer, struct bytes *out
     return 0;
 }
 
-/* From another peer's message of the verification: as untrusted as a part. The same checks
- * as for a part apply, so what opens here is what could have been reduced. */
+/* From another peer's message of the verification: as untrusted as a part, so the same checks
+ * apply. */
 static const float *decode(void *context, size_t number, const uint8_t *data, size_t n,
                            float *decoded)
 {

@@ -94,7 +94,7 @@ static void ban_proven(struct averager *a)
 {
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct peer_id *peer = &a->round.group.members[i].peer;
-        /* A proof comes before a charge: what is proven needs no doubt. */
+        /* A proof takes precedence over a charge, which is only a suspicion. */
         const char *proof = allreduce_proof(a->round.x, i);
         if (!proof && allreduce_is_charged(a->round.x, i)) back_off(a, peer);
         if (proof) averager_ban(a, peer, proof);
@@ -175,8 +175,8 @@ static void on_turn(void *context)
         memset(&a->search.mm.group, 0, sizeof a->search.mm.group);
         a->call.phase = AVERAGER_GROUPED;
         a->call.result.attempts++;
-        /* Bits move on with every group, also with one whose round fails later: all its
-         * members do the same, so they stay on one grid. */
+        /* The bits change with every group, even if its round fails later: all its members do the
+         * same, so they stay on one grid. */
         averager_next_key(a);
         averager_admit_group(a);
     }
@@ -198,8 +198,7 @@ static int write_gather(struct averager *a, const struct averager_step *s)
     struct bytes verifies = { 0 };
     int rc = PL_OK;
     if (may_verify(a, s)) {
-        /* hivemind's peers don't read what another peer's user has put here, so terms harm
-         * nobody. */
+        /* hivemind's peers do not read this field of other peers, so the terms do no harm there. */
         rc = averager_write_terms(&verifies, a, s->claim.epoch);
         gather.user = bytes_at(&verifies);
         gather.user_n = bytes_length(&verifies);
@@ -265,7 +264,7 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
     averager_turn(a);
 }
 
-/* Before the trigger nobody is hurried: the group would only wait for us. */
+/* Before the trigger no groupmate is hurried: the group waits for us. */
 void averager_expect(struct averager *a, size_t peers)
 {
     a->call.step.expected = peers;
@@ -397,8 +396,8 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
     set_state_peer(a);
     a->search.requests = a->parts.all = (struct caller_list){ .node = n, .owner = a };
     state_download_init(&a->download, &a->state);
-    /* Averagers of one run share what they know: a peer that fails in rounds of the
-     * gradients is not waited for in those of the parameters. */
+    /* Averagers of one run share the reliability of peers: a peer that fails in gradient rounds is
+     * not waited for in parameter rounds. */
     a->reliability = o->reliability;
     a->bandwidth = o->measured ? o->measured : &a->own_bandwidth;
     if (!rc && !a->reliability) {
@@ -438,8 +437,8 @@ static void on_closing(void *context)
     struct averager *a = context;
     loop_fn *closed = a->end.closed;
     if (a->call.phase == AVERAGER_REDUCING || a->call.phase == AVERAGER_COMPUTING) {
-        /* Threads can't be stopped, and what they read must not be freed: polled, since it
-         * happens once. */
+        /* Threads cannot be stopped, and memory that they read must not be freed. Polling is
+         * enough, since this happens once. */
         timer_start(a->loop, &a->end.timer, 0.005, on_closing, a);
         return;
     }

@@ -41,7 +41,7 @@ struct averager_options {
     /* 1: honest groupmates may begin at different times, so that one that is silent while others
      * send is not given up before these timeouts */
     int timeouts_only;
-    double bandwidth; /* Mbit/s, 0 reduces nothing; PL_BANDWIDTH_UNKNOWN: what is measured */
+    double bandwidth;           /* Mbit/s, 0 reduces nothing; PL_BANDWIDTH_UNKNOWN: as measured */
     struct bandwidth *measured; /* as `reliability` below */
     double weight_max;          /* of a groupmate; 0: any */
     double clip;                /* see allreduce.h; 0: the mean */
@@ -62,9 +62,9 @@ struct averager_options {
     void (*donor_failed)(void *context, const struct peer_id *donor, int status,
                          const struct pl_err *why);
     void *donor_context;
-    /* 1: a peer that declares and does not come, see matchmaking.h; NULL: there are none. */
+    /* 1: the peer declares but does not come, see matchmaking.h; NULL: always 0. */
     int (*absent)(void *context, const struct peer_id *peer);
-    /* 1: it is one of those who are expected, see matchmaking.h; NULL: anybody is. */
+    /* 1: the peer is expected, see matchmaking.h; NULL: always 1. */
     int (*reports)(void *context, const struct peer_id *peer);
     void *absent_context;
 };
@@ -73,8 +73,8 @@ struct averager_options {
  * a sentence for options that make no sense. */
 int averager_open(struct averager **a, struct host *h, struct dht_node *n,
                   const struct averager_options *o, struct pl_err *err);
-/* Ends what is under way without its callbacks; `closed` is called when nothing of it is left, and
- * a step's tensors are free again. */
+/* Ends all operations without their callbacks. `closed` is called when they have ended and the
+ * tensors of a step may be freed. */
 void averager_close(struct averager *a, loop_fn *closed, void *context);
 
 /* --- PowerSGD --------------------------------------------------------------------------------- */
@@ -100,13 +100,13 @@ struct averager_step {
     int patience;    /* after the trigger: begin times that may pass without anybody; 0: any */
     int untriggered; /* 1: weight and tensors come with averager_trigger */
     double weight;   /* of ours; an auxiliary peer's is 0 */
-    struct verifier_claim claim; /* to verify: what our values are of */
+    struct verifier_claim claim; /* to verify: the claim from which our values can be recomputed */
     float *const
         *tensor; /* (tensors) host memory, changed at a good end only; borrowed until then */
 };
 
 struct averager_result {
-    int status;      /* PL_OK; PL_EAGAIN: nobody found, or not in time; PL_EIO: groups fell apart */
+    int status;      /* PL_OK; PL_EAGAIN: no group found in time; PL_EIO: groups fell apart */
     const char *why; /* a sentence if it is not PL_OK */
     const struct group *group;      /* the last one; NULL: none was found */
     struct allreduce_report report; /* of its all-reduce */
@@ -115,7 +115,7 @@ struct averager_result {
     int banned;                     /* groupmates that were banned by a proof */
     const char *caught;             /* which of them last, and why; "" */
     const char *differs;  /* a groupmate of the last round compresses otherwise, harmlessly; "" */
-    const char *left_out; /* one whose values were left out of it, and why; "" */
+    const char *left_out; /* a peer whose values were left out of it, and why; "" */
     double seconds;       /* that the round took */
 };
 /* The result and the group are the callback's to read, not to keep. */
@@ -139,7 +139,7 @@ void averager_cancel(struct averager *a);
 void averager_finish(struct averager *a);
 
 const char *averager_group_key(const struct averager *a);
-/* The next search uses a key with so many bits, see grid.h. Does nothing while one is under way. */
+/* The next search uses a key with this many bits, see grid.h. Does nothing during a search. */
 void averager_set_digits(struct averager *a, size_t digits);
 /* The bits of that key as they are now; on the loop's thread. */
 const char *averager_group_bits(const struct averager *a);

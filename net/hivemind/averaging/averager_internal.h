@@ -5,11 +5,11 @@
  *   averager_round_internal.h     it reduces: averager_admit.c, averager_round.c, averager_parts.c
  *   averager_powersgd_internal.h  a round of two all-reduces: averager_powersgd.c
  *   averager_verify_internal.h    calls that only our own peers have
- *   averager_turn.c      what happens after an event
+ *   averager_turn.c      the order of work after an event
  *   ../sharing/          states for newcomers, and from donors: it knows nothing of averagers
  *
- * What several of them need lies below them, and what a lower one tells an upper one is a callback:
- * calls among these files form no circle. */
+ * Functions that several of them need are below them, and a lower file reports to an upper one by a
+ * callback: calls among these files form no circle. */
 #ifndef PL_AVERAGER_INTERNAL_H
 #define PL_AVERAGER_INTERNAL_H
 
@@ -55,10 +55,10 @@ struct averager_call {
     struct averager_result result;
     struct pl_err why, caught, differs, left_out; /* its sentences */
     struct timer turn;                            /* goes on from the loop itself */
-    loop_fn *on_turn;                             /* what the timer calls */
+    loop_fn *on_turn;                             /* called by the timer */
 };
 
-/* What it is called in the DHT and by other peers. */
+/* Its name in the DHT and in RPCs. */
 struct averager_names {
     char prefix[GROUP_KEY_MAX], key[GROUP_KEY_MAX];
     char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group */
@@ -66,7 +66,7 @@ struct averager_names {
     struct dht_id key_id;
 };
 
-/* What is averaged; each (tensors). */
+/* The averaged values; each (tensors). */
 struct averager_tensors {
     size_t *elements;
     enum pl_compression *method;

@@ -1,6 +1,6 @@
 /* averager_join.c - matchmaking over the network. [spec hivemind-protocol 4.1; 4.4]
  *
- * The engine matchmaking.c decides; this file carries out what it decides, and tells it what came:
+ * The engine matchmaking.c decides; this file executes its decisions, and passes it the replies:
  *
  *   engine        network
  *   declare       store {our peer ID: true} under the group key, valid until we want to begin
@@ -9,8 +9,8 @@
  *                 accepted, then begin or disbanded
  *   (we lead)     serve rpc_join_group; the stream stays open until the group begins
  *
- * Declarations are unsigned, so a candidate is a hint and not a fact: the file's care is that
- * invented ones can waste few of our calls, and none of an honest peer's place. */
+ * Declarations are unsigned, so a candidate is a hint and not a fact. Invented candidates can waste
+ * few of our calls, and cannot displace an honest peer. */
 #include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -44,10 +44,10 @@ static void on_declare(void *context, double expiration, int active)
 
 /* Declarations are not signed, so a node can report anything about others. Our nodes keep only what
  * a peer has stored itself; hivemind's keep the greatest expiration from any sender. So:
- * - a peer's own word counts, and what was written here by it;
- * - of third parties' reports "true" counts, whatever "false" there is: a peer that needs no group
- *   refuses when it is asked;
- * - a peer that we know only from others' word, and are not connected to, is doubtful. */
+ * - a peer's own report counts, and a record that it has written here;
+ * - of third parties' reports "true" counts, whether or not others report "false": a peer that
+ *   needs no group refuses when it is asked;
+ * - a peer that is only reported by others, and that we are not connected to, is doubtful. */
 static struct matchmaking_candidate read_claim(const struct averager *a, const struct dht_claim *c)
 {
     return (struct matchmaking_candidate){ c->peer, c->expiration,
@@ -137,7 +137,7 @@ static void asking_end(void *context, struct rpc_stream *s)
 {
     struct averager *a = context;
     (void)s;
-    /* An end before BEGIN_ALLREDUCE means that the leader does not lead us any more. */
+    /* If the stream ends before BEGIN_ALLREDUCE, the leader has given us up. */
     matchmaking_leader_gone(&a->search.mm, averager_now(a));
     drive(a);
 }
@@ -247,8 +247,7 @@ static void request_message(void *context, struct rpc_stream *s, const uint8_t *
     /* The request is here; how long the peer waits for the answer is up to it. */
     rpc_deadline(s, 0);
     averager_see(a, rpc_peer(s));
-    /* The peer's ID is the stream's, authenticated by Noise: nobody can ask in another's
-     * name. */
+    /* The peer ID is that of the stream, authenticated by Noise, so it cannot be forged. */
     matchmaking_request(&a->search.mm, averager_now(a), request, rpc_peer(s), data, n);
     drive(a);
 }
@@ -315,7 +314,7 @@ static int refuses(void *context, const struct peer_id *peer)
     return bans_has(&a->bans, now, peer) || reliability_is_refused(a->reliability, now, peer);
 }
 
-/* net/hivemind/training knows who has declared again and again without ever coming (liveness.h). */
+/* net/hivemind/training knows which peers declare repeatedly and never come (liveness.h). */
 static int is_absent(void *context, const struct peer_id *peer)
 {
     const struct averager *a = context;
@@ -407,8 +406,8 @@ void averager_search_gather(struct averager *a)
 
 static void on_reach(void *context) { averager_search(context); }
 
-/* A first search does not begin before we know whether others can call us: they would give us a
- * share that nobody can bring, or follow a leader that they cannot reach. */
+/* The first search waits until our reachability is known. Otherwise others would give us a share
+ * whose parts they cannot send to us, or follow a leader that they cannot reach. */
 void averager_search(struct averager *a)
 {
     double now = averager_now(a);
@@ -434,7 +433,7 @@ void averager_search(struct averager *a)
 void averager_search_cancel(struct averager *a)
 {
     matchmaking_cancel(&a->search.mm);
-    /* Nothing of this search may call back any more: a token, a poll, timers. */
+    /* After this no callback of the search may come: its token, poll and timers end here. */
     if (a->search.ask.proof) dht_node_cancel(a->search.ask.proof);
     a->search.ask.proof = NULL;
     if (a->search.lookup) dht_node_cancel(a->search.lookup);
@@ -455,8 +454,7 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                      .client_mode = a->o.client_mode,
                                      .random = a->o.random };
     memcpy(o.schema_hash, a->tensors.schema_hash, sizeof o.schema_hash);
-    /* One engine for the averager's life: what it knows of one search is cleared by the next
-     * one. */
+    /* One engine for the averager's life; each search clears the state of the previous one. */
     matchmaking_init(&a->search.mm, &o, &callbacks, a);
     /* A client can't be called, so it serves nothing. */
     if (a->o.client_mode) return PL_OK;

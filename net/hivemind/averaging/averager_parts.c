@@ -210,7 +210,7 @@ void averager_refuse_parked(struct averager *a)
     for (struct caller *c = a->parts.all.first, *next; c; c = next) {
         struct part_stream *p = (struct part_stream *)c;
         next = c->next;
-        /* The step is over: whatever group they belong to, it is none of ours. */
+        /* The step is over, so these streams belong to no group of ours. */
         if (p->state == PART_STREAM_PARKED) refuse(p, MSG_BAD_GROUP_ID);
     }
 }

@@ -1,5 +1,5 @@
-/* averager_reachability.c - whether others can call this peer, and what its gather message
- * therefore states.
+/* averager_reachability.c - whether others can call this peer, and what its gather message states
+ * accordingly.
  *
  *   reachable             calls, matchmaking and parts: the bandwidth of the options, or what was
  *                         measured

@@ -1,5 +1,6 @@
 /* averager_round.c - one all-reduce over the network: the engine's callbacks (allreduce.h) as
- * streams, timers and helper threads, and what each groupmate's conduct means for its reliability.
+ * streams, timers and helper threads, and the effect of each groupmate's conduct on its
+ * reliability.
  *
  * Streams go from senders to reducers: ours to each groupmate that reduces are opened here, and
  * theirs to us arrive in averager_parts.c. Answers travel back on the same streams. */
@@ -15,8 +16,8 @@ static double now_of(const struct averager *a) { return loop_now(a->loop); }
 
 /* --- our streams to reducers ------------------------------------------------------------------ */
 
-/* Each event goes to the engine, then averager_drive sets the timer for what the engine
- * waits for. */
+/* Each event goes to the engine; then averager_drive sets the timer by which the engine must be
+ * called. */
 static void out_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct out_stream *out = context;
@@ -256,14 +257,13 @@ static const struct allreduce_callbacks callbacks = { on_open,   on_send,  is_bu
 
 /* --- reliability ------------------------------------------------------------------------------ */
 
-/* A reducer waits for the slowest sender before it answers. One that is proven may wait as long as
- * any sender's timeout, since what it has seen of the others is not what we have. */
+/* A reducer waits for the slowest sender before it answers. A proven reducer may take as long as
+ * any sender's timeout: it sees other failures than we do. */
 static void set_patience(struct averager *a)
 {
     double slowest = 0;
     for (size_t i = 0; i < a->round.group.count; i++) {
-        /* By what this peer has shown in earlier rounds: the slower it was, the longer it is
-         * waited for. */
+        /* The timeout follows the peer's earlier rounds: the slower it was, the longer we wait. */
         a->round.patience[i].sender = reliability_silence(a->reliability,
                                                           &a->round.group.members[i].peer,
                                                           a->o.sender_timeout);
@@ -278,9 +278,9 @@ static void set_patience(struct averager *a)
                                            : 2 * slowest;
 }
 
-/* Failures first: what good the unproven peers of a group have done takes back what others among
- * them have failed. Where all the others have failed it may be we who were not reached: then no
- * failure of a proven peer is noted. */
+/* Failures first: unproven peers share one count, so deliveries of some of them then make up for
+ * failures of others. If all others have failed, the fault may be our own connection: then failures
+ * of proven peers are not noted. */
 void averager_note_conduct(struct averager *a)
 {
     const double now = loop_now(a->loop);
@@ -289,10 +289,10 @@ void averager_note_conduct(struct averager *a)
     int spare;
     double latest;
     for (size_t i = 0; i < a->round.group.count; i++)
-        /* Count first: what one peer's failure means depends on what the others have done. */
+        /* Count first: the meaning of one peer's failure depends on the others' conduct. */
         if (i != a->round.group.self) count[allreduce_conduct(a->round.x, i, &latest)]++;
-    /* Refusals often follow from another peer's silence: its reducer gives everybody up. So
-     * a refusal counts as a failure only where nobody was silent. */
+    /* A refusal often follows from another peer's silence, because a reducer then gives up the
+     * whole group. So a refusal counts as a failure only if no peer was silent. */
     worst = count[ALLREDUCE_WITHHELD] || a->o.verify ? ALLREDUCE_WITHHELD : ALLREDUCE_REFUSED;
     failed = count[ALLREDUCE_WITHHELD] + count[ALLREDUCE_REFUSED];
     spare = failed > 1 && failed == a->round.group.count - 1;
@@ -312,8 +312,8 @@ void averager_note_conduct(struct averager *a)
 
 /* --- begin and end ---------------------------------------------------------------------------- */
 
-/* Strangers' traffic shall not cost the round, nor what is still on its way when it is over: until
- * the next group. */
+/* Protects the group's connections until the next group: strangers must not displace them, neither
+ * during the round nor while its last messages are on their way. */
 void averager_protect(struct averager *a, const struct group *g)
 {
     /* The host closes idle or excess connections when strangers open many; those of a group
@@ -327,7 +327,7 @@ void averager_protect(struct averager *a, const struct group *g)
             a->round.protected_peers[a->round.protected_count++] = g->members[i].peer;
 }
 
-/* What a round needs for each member of its group, before the first part travels. */
+/* Prepares the state of each member of the group, before the first part is sent. */
 static int prepare(struct averager *a)
 {
     /* Shares follow from the gather messages, so every member computes the same ones. */
@@ -400,7 +400,8 @@ void averager_round_begin(struct averager *a)
     /* Verification takes as long as it takes, and has silences of its own. */
     o.patience = o.verify || a->o.sender_timeout <= 0 || a->o.timeouts_only ? NULL
                                                                             : a->round.patience;
-    if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
+    if (o.weight > 0 && !o.claim.samples)
+        o.claim.samples = 1; /* of values that no peer recomputes */
     /* Our own parts leave at once; groupmates that have begun earlier are parked, and
      * attached below. */
     if (!rc) rc = allreduce_open(&a->round.x, &o, &callbacks, a, now_of(a), &a->call.why);

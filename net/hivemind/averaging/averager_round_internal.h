@@ -75,7 +75,7 @@ int averager_round_open(struct averager *a, struct pl_err *err);
 void averager_round_close(struct averager *a);
 void averager_round_begin(struct averager *a); /* with round.group; ends with averager_turn */
 void averager_round_clear(struct averager *a);
-void averager_protect(struct averager *a, const struct group *g); /* NULL: nobody any more */
+void averager_protect(struct averager *a, const struct group *g); /* NULL: ends the protection */
 /* Notes in `reliability` how each groupmate has behaved in the round that has ended. */
 void averager_note_conduct(struct averager *a);
 void averager_drive(struct averager *a); /* after every event of the round: sets its timer */

@@ -31,8 +31,8 @@ static void on_time(void *context)
         allreduce_done(a->round.x, loop_now(a->loop), job);
     }
     if (a->call.phase != AVERAGER_REDUCING) return;
-    /* A stream that could not even be opened loses its reducer: the engine decides what that
-     * means. */
+    /* If a stream cannot even be opened, its reducer is lost; the engine decides the
+     * consequences. */
     for (size_t p = 0; p < a->round.group.count; p++)
         if (a->round.out[p].state == OUT_STREAM_DEAD) {
             a->round.out[p].state = OUT_STREAM_CLOSED;
@@ -43,7 +43,7 @@ static void on_time(void *context)
     averager_drive(a);
 }
 
-/* What has left of the bytes that the round has given to its streams. */
+/* Of the bytes that the round has given to its streams, the number already sent. */
 static void measure_uplink(struct averager *a)
 {
     const double now = loop_now(a->loop);

@@ -6,8 +6,8 @@
  *   1. terms   each member's gather message states version, validators, data, epoch and a number of
  *              its own; the leader passes all on, and a round is verified if all terms agree
  *   2. calls   each message of allreduce_verify.c goes from each member to each other one, since a
- *              leader between them could tell each another story
- *   3. number  it is new in each search, and signed with all messages: what we signed in one round
+ *              leader between them could report different things to each
+ *   3. number  it is new in each search and part of every signed text: a message of one round
  *              proves nothing in another
  *
  * In any other group the round is a plain one: clients, Python peers and pairs cannot verify. */
@@ -21,8 +21,8 @@
 #define AVERAGER_DATA_MAX 64   /* characters that name the data; a hash's are enough */
 #define VERIFY_CALL_LIMIT 30.0 /* s for a call, where reducers are given no limit */
 
-/* A call of ours that has not been answered yet. It may outlive its round: the last messages of one
- * that holds are for those who still wait for them. */
+/* A call of ours without an answer yet. It may outlive its round: the last messages of a successful
+ * round go to peers that still wait for them. */
 struct verify_call {
     struct averager *a;
     struct rpc_request *request;
@@ -33,16 +33,16 @@ int averager_write_terms(struct bytes *out, const struct averager *a, int64_t ep
 {
     const struct allreduce_validation *v = &a->o.validation;
     char text[AVERAGER_DATA_MAX + 96];
-    /* A version, validators a round, the data's name, the epoch, and the search's number.
-     * The first four have to be equal in a group: they decide what everybody computes. */
+    /* A version, validators a round, the data's name, the epoch, and the search's number. The first
+     * four have to be equal in a group, since all computations depend on them. */
     snprintf(text, sizeof text, "btard4 %.3g %.*s %lld %016llx", v->validators, AVERAGER_DATA_MAX,
              v->data ? v->data : "", (long long)epoch, (unsigned long long)a->search.number);
     mp_text(out, text);
     return out->failed;
 }
 
-/* The text of averager_write_terms and its length without the search's number, which is another
- * one for each peer and search. 0: it is none. The caller frees *v with mp_free. */
+/* The text of averager_write_terms, and its length without the search's number, which differs for
+ * each peer and search. 0: not a valid text. The caller frees *v with mp_free. */
 static size_t read_terms(struct mp_value **v, const struct gather *g)
 {
     size_t n;
@@ -108,10 +108,10 @@ int averager_can_verify(const struct averager *a)
 {
     const struct gather *terms = NULL;
     size_t trainers = 0;
-    /* Every member computes this from the same gather messages, so all come to the same
-     * answer: either the whole group verifies, or nobody does. */
+    /* Every member computes this from the same gather messages and gets the same result: either the
+     * whole group verifies, or none of it. */
     if (!a->o.verify || a->o.client_mode || a->round.group.count > VERIFIER_PEERS_MAX) return 0;
-    /* The first trainer's terms are what all others are compared with. */
+    /* All others are compared with the first trainer's terms. */
     for (size_t i = 0; i < a->round.group.count; i++)
         if (a->round.group.members[i].gather.mode == GROUP_FULL && !trainers++)
             terms = &a->round.group.members[i].gather;
@@ -120,7 +120,7 @@ int averager_can_verify(const struct averager *a)
         return 0;
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct gather *gather = &a->round.group.members[i].gather;
-        /* A peer that can't be called can't receive what others have signed. */
+        /* A peer that cannot be called cannot receive the others' signed messages. */
         if (gather->mode == GROUP_CLIENT || gather->bandwidth == 0 || /* behind NAT */
             !(gather->mode == GROUP_AUXILIARY ? is_same_but_data(gather, terms)
                                               : is_same(gather, terms)))
@@ -180,8 +180,8 @@ void averager_ban(struct averager *a, const struct peer_id *peer, const char *wh
     pl_fail(&a->call.caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME, why);
 }
 
-/* A proof may come when our own part in its round has ended: it bans all the same, and goes on
- * to the others of that round, as its sender may have shown it to us alone. */
+/* A proof may arrive after our own part in its round has ended. It still bans its peer, and is
+ * passed on to that round's other members, as its sender may have shown it only to us. */
 static void on_convicted(void *context, const struct logged_round *round, size_t author,
                          const uint8_t *packet, size_t n)
 {

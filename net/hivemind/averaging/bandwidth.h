@@ -1,6 +1,6 @@
-/* bandwidth.h - what this peer's uplink carries, measured in its own rounds, and the bandwidth that
- * it states to its groupmates, which compute the shares of the reduction from it. Pure functions.
- * [TTT 2.1, communication] [Moshpit SGD, appendix on load balancing]
+/* bandwidth.h - the capacity of this peer's uplink, measured in its own rounds, and the bandwidth
+ * that it states to its groupmates, which compute the shares of the reduction from it. Pure
+ * functions. [TTT 2.1, communication] [Moshpit SGD, appendix on load balancing]
  *
  *   in a round      the rate at which bytes leave while others still wait for the uplink; the best
  *                   window counts, as later ones may have waited for a groupmate

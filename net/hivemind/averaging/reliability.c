@@ -1,5 +1,5 @@
-/* reliability.c - back-off from what one peer has seen itself: exponential, with jitter, and shared
- * by all unproven identities.
+/* reliability.c - back-off by a peer's own observations: exponential, with jitter, and shared by
+ * all unproven identities.
  *
  *   failure     failures + 1, and no contact for BASE * 2^(failures - 1) s
  *   charge      the same from two failures on: it has cost everybody a verified round
@@ -72,7 +72,8 @@ void reliability_see(struct reliability *r, double now, const struct peer_id *pe
     add(r, now, peer)->reports |= reports != 0;
 }
 
-/* At random, so that those who have failed together, or were failed together, don't meet again. */
+/* The duration is random, so that peers that failed in one round do not meet again in the same
+ * round. */
 static double back_off(const struct reliability *r, double base, double failures, double most)
 {
     /* min(BASE * 2^(failures - 1), MAX) * (1 + u), u uniform in [0, 1/4). */

@@ -1,12 +1,12 @@
 /* reliability.h - which peers deliver in the all-reduce, as far as we have seen it ourselves. Pure
- * functions; nobody's word about others counts. [TTT 2.1, fault tolerance]
+ * functions; reports by other peers do not count. [TTT 2.1, fault tolerance]
  *
  * This is the only back-off there is. It needs no proof, so it is short and ends; a peer that is
  * proven to have cheated is banned instead (bans.h).
  *
- * A groupmate delivers by what its place in a group asks of it: a reducer answers the parts that we
- * send, a sender sends its parts, a leader begins the all-reduce after it has accepted us. A peer
- * that does not deliver is on back-off: not accepted as a follower, not asked as a leader, for
+ * A groupmate delivers if it does its part in a group: a reducer answers the parts that we send, a
+ * sender sends its parts, a leader begins the all-reduce after it has accepted us. A peer that does
+ * not deliver is on back-off: not accepted as a follower, not asked as a leader, for
  *
  *   BASE * 2^(failures - 1) seconds, at most MAX, and up to a quarter more at random,
  *
@@ -46,7 +46,8 @@
 #define RELIABILITY_KEPT 3600.0 /* s: six times the longest back-off */
 /* s: one matchmaking time of the run. A process that was restarted is back by then. */
 #define RELIABILITY_BASE 15.0
-/* s: what a silent reducer costs a group, one or two timeouts, is then below a tenth of the time */
+/* s: then a silent reducer, which costs a group one or two timeouts, takes less than a tenth of the
+ * time */
 #define RELIABILITY_MAX 600.0
 /* s: an unproven follower reduces nothing, so its failure costs the next group one short timeout */
 #define RELIABILITY_UNPROVEN_BASE 5.0
@@ -66,7 +67,7 @@ struct reliability {
     struct random_source random;
     struct reliability_peer {
         struct peer_id peer;
-        double failures;      /* less what good rounds have taken back */
+        double failures;      /* reduced by rounds that it delivered in */
         double until;         /* on back-off */
         double refused_until; /* on back-off by a charge; at most `until` */
         double latest;        /* s until a good round's first part came; the slowest, decaying */

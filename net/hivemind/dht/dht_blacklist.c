@@ -28,7 +28,7 @@ static struct dht_blacklisted *find(const struct dht_blacklist *b, const struct 
     return NULL;
 }
 
-/* A new entry; in a full list the one whose pause ends first gives way. */
+/* A new entry; in a full list it replaces the entry whose pause ends first. */
 static struct dht_blacklisted *add(struct dht_blacklist *b)
 {
     struct dht_blacklisted *first = b->entries;

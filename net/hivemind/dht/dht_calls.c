@@ -1,7 +1,7 @@
 /* dht_calls.c - the three calls of hivemind's DHT as requests [spec hivemind-protocol 1.3]. A
- * search asks a node for one key, a hand-over stores hundreds of records at one node: what one
- * iteration of the loop wants from one peer is collected and sent as one message, whose answer
- * is distributed again.
+ * search asks a node for one key, a hand-over stores hundreds of records at one node: all that one
+ * iteration of the loop wants from one peer is sent as one message, and its answer is distributed
+ * to the callers.
  *
  *   dht_ask_*  -->  collected by (peer, call)  --dht_calls_send-->  sent
  *                      answer: each part's callback with its own result
@@ -162,8 +162,8 @@ static void report(struct dht_call_out *o, int status, const char *error,
 }
 
 /* Kademlia drops a contact that does not respond [Kademlia 2.2]; its bucket's latest replacement
- * takes its place. Other nodes still report it, so it is also blacklisted for a while. A node that
- * answers nonsense is treated alike: it is of no more use than a dead one. */
+ * takes its place. Other nodes still report it, so it is also blacklisted for a while. A node whose
+ * answers are invalid is treated in the same way: it is as useless as a dead one. */
 static void fail(struct dht_call_out *o, int status, const char *error)
 {
     struct dht_core *n = o->calls->core;

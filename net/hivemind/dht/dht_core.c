@@ -1,16 +1,16 @@
-/* dht_core.c - what a node needs to judge others' records and answers: the time, and which nodes to
- * ask.
+/* dht_core.c - the state by which a node judges others' records and answers: the time, and which
+ * nodes to ask.
  *
- * A record is valid until an absolute time, so nodes must share a clock, but nobody can be made to
- * set the machine's. So DHT time is a clock of our own:
+ * A record is valid until an absolute time, so nodes must share a clock, and the machine's may be
+ * wrong. So DHT time is a clock of our own:
  *
  *   DHT time = time since boot + base + offset
  *
  * base is taken once, at the first answer: from then on a change of the machine's clock moves
  * nothing. offset is measured against the initial peers while joining.
  *
- * A node that fails to answer is avoided for a while, by us and in what others report; what we wait
- * for an answer follows the round trips that answers have taken. */
+ * A node that fails to answer is avoided for a while, also when others report it. The timeout of a
+ * call follows the measured round trips. */
 #include "dht_core.h"
 #include "net/hivemind/records/hash_index.h"
 #include "net/libp2p/host/host_protocol.h"
@@ -54,8 +54,8 @@ int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer)
     return dht_blacklist_has(&c->blacklist, peer, loop_now(c->loop)) || is_late_initial(c, peer);
 }
 
-/* One table has all limits of what strangers may use (resources.c). The system's is shared out as
- * the engine's own defaults are: four fifths for the storage, the rest for the cache. */
+/* One table has all limits of what strangers may use (resources.c). Its limit for the node is
+ * divided like the engine's own defaults: four fifths for the storage, the rest for the cache. */
 void dht_core_count_records(struct dht_core *c)
 {
     struct resources *r = host_accounts(c->host);

@@ -1,6 +1,6 @@
-/* dht_core.h - what all parts of a node share: host and loop, tables and records, clock, and the
- * peers that it knows something about. The parts (calls, walks, gets, puts, ...) include this, and
- * each other only downwards; dht_node_internal.h puts them together. */
+/* dht_core.h - the state that all parts of a node share: host and loop, tables and records, clock,
+ * and known peers. The parts (calls, walks, gets, puts, ...) include this, and each other only
+ * downwards; dht_node_internal.h puts them together. */
 #ifndef PL_DHT_CORE_H
 #define PL_DHT_CORE_H
 
@@ -29,7 +29,7 @@ struct dht_core {
     struct host *host;
     struct loop *loop;
     struct dht_state state;     /* routing table and records */
-    struct dht_caller self;     /* the origin of what we store here */
+    struct dht_caller self;     /* the origin of records that we store ourselves */
     struct validators fallback; /* when none were given */
     struct auth *auth;          /* NULL: the swarm is not moderated */
     double call_limit;          /* s */
@@ -50,15 +50,15 @@ struct dht_core {
 double dht_core_time(const struct dht_core *c); /* DHT time, s since 1970 */
 /* From the first exchange with another node on, DHT time follows the time since boot: the machine's
  * clock may be set while we run, and a peer whose time jumps would no longer see the others'
- * records, nor they its own. */
+ * records, and they would not see its own. */
 void dht_core_hold_clock(struct dht_core *c);
 /* 1: do not ask this peer, nor believe those that report it. */
 int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer);
-/* Tells the host what the records take, and takes its limits over. */
+/* Reports the memory of the records to the host, and adopts its limits. */
 void dht_core_count_records(struct dht_core *c);
 /* A hash of the /24 (IPv4) or /64 (IPv6) that a peer is connected from; 0: not known. */
 uint64_t dht_core_subnet(const struct dht_core *c, const struct peer_id *peer);
-/* A peer answered, after so many seconds. */
+/* A peer answered, after this many seconds. */
 void dht_core_answered(struct dht_core *c, const struct peer_id *peer, double seconds);
 /* s of silence after which other nodes' answers suffice: more on a slow link or a busy machine. */
 double dht_core_patience(const struct dht_core *c);

@@ -1,7 +1,7 @@
-/* dht_get.c - reading a record [spec hivemind-protocol 1.6]. First our storage and cache; if
- * what they hold expires too early, a search asks the nodes nearest to the key, and the answers
- * are merged: the greatest expiration wins, for dictionaries subkey by subkey. All requests for
- * one key share a search.
+/* dht_get.c - reading a record [spec hivemind-protocol 1.6]. First our storage and cache; if their
+ * records expire too early, a search asks the nodes nearest to the key, and the answers are merged:
+ * the greatest expiration wins, for dictionaries subkey by subkey. All requests for one key share a
+ * search.
  *
  *   NEW --own records suffice--> reported
  *    |
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* s; a record in our cache that is in use is fetched again so long before it expires. */
+/* s; a cached record in use is fetched again this long before it expires. */
 #define REFETCH_BEFORE 5.0
 
 struct dht_getting {
@@ -51,8 +51,8 @@ static void finish(struct dht_getting *get, const struct dht_result *best)
     dht_result_clear(&plain);
 }
 
-/* What our storage and cache hold, merged like the reports of two nodes. 1: the result came from
- * the cache. */
+/* The records of our storage and cache, merged like the reports of two nodes. 1: the result came
+ * from the cache. */
 static int merge_own(struct dht_result *best, struct dht_core *n, const struct dht_id *key)
 {
     double now = dht_core_time(n);
@@ -165,10 +165,10 @@ static void start(struct dht_getting *get)
         if (from_cache) plan_refetch(g, &get->key, own.expiration);
         finish(get, &own);
     } else if ((w = dht_walk_start(g->walks, &get->key, get->sufficient, on_walked, get))) {
-        w->search.best = own; /* moved: answers are merged into what we have */
+        w->search.best = own; /* moved: answers are merged into our own records */
         return;
     } else {
-        finish(get, &own); /* no memory for a search: what we have is all */
+        finish(get, &own); /* no memory for a search: our own records are the result */
     }
     dht_result_clear(&own);
 }

@@ -10,8 +10,8 @@
  *                           all BAD:  v  | retry after RETRY_FIRST, 2 RETRY_FIRST, ... RETRY_EVERY
  *                                  the error is reported
  *
- * Upkeep goes on for ever: silent nodes are pinged, buckets and our own neighbourhood are
- * searched again, initial peers are reconnected, what has expired is dropped. */
+ * Upkeep never ends: silent nodes are pinged, buckets and our own neighbourhood are searched again,
+ * initial peers are reconnected, expired records are dropped. */
 #include "dht_join.h"
 
 #include <math.h>
@@ -25,14 +25,14 @@
  * through them. */
 #define RETRY_FIRST 1.0
 #define RETRY_EVERY 30.0
-#define SILENT_LIMIT 120.0 /* s; a node that has been silent for so long is pinged */
+#define SILENT_LIMIT 120.0 /* s; a node that has been silent for this long is pinged */
 #define SILENT_AT_ONCE \
     4 /* pings per upkeep: 48 in SILENT_LIMIT, a table of some hundred in 5 min */
 /* s after which an unchanged bucket is searched [Kademlia 2.3: an hour]; hivemind does it only
  * on request */
 #define REFRESH_EVERY 900.0
-/* s between searches for our own id: what is stored near us depends on knowing our neighbours, who
- * come and go, so they are looked for more often than other buckets. */
+/* s between searches for our own id: records near our id depend on our neighbours, which come and
+ * go, so they are searched more often than other buckets. */
 #define SELF_EVERY 300.0
 
 /* --- the clock -------------------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static int is_initial(const struct dht_core *n, const struct peer_id *peer, size
 }
 
 /* hivemind refuses to join when clocks differ by 3 s, and a wrong clock makes every expiration
- * wrong. So a node whose clock is off corrects its DHT time by the median difference to the
+ * wrong. So a node whose clock is wrong corrects its DHT time by the median difference from the
  * others, as far as they agree (dht_clock.c). Each difference is measured against the machine's
  * clock: corrections do not add up. */
 static void set_clock(struct dht_join *j)
@@ -227,8 +227,8 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
     }
 }
 
-/* The address is open; who answers there follows from the handshake, not from the address, unless
- * that names a peer. */
+/* The connection is open. The identity of the peer comes from the handshake, not from the address,
+ * unless that names a peer. */
 static void on_dialled(void *context, int status, const struct peer_id *peer,
                        const struct pl_err *err)
 {
@@ -281,7 +281,7 @@ static void on_retry(void *context)
             continue;
         missing = 1;
         if (it->state == INITIAL_TRYING) continue;
-        /* A round of joining anew, whose time limits count from now. */
+        /* Starts a new round of joining, whose time limits begin now. */
         if (!n->asks_initials) j->began = loop_now(n->loop);
         n->asks_initials = 1; /* so their answers start a search for ourselves again */
         try_initial(it);
@@ -332,7 +332,7 @@ static void on_upkeep(void *context)
     double now = loop_now(n->loop), dht_now = dht_core_time(n);
     struct dht_id id;
     struct dht_walk *w = NULL;
-    /* Reads and stores prune as well; this is for a node that nobody calls. */
+    /* Reads and stores prune as well; this serves a node that gets no calls. */
     dht_store_prune(&n->state.storage, dht_now);
     dht_store_prune(&n->state.cache, dht_now);
     dht_core_count_records(n);
@@ -345,7 +345,7 @@ static void on_upkeep(void *context)
                !dht_routing_refresh(&n->state.routing, &id, now - REFRESH_EVERY, now)) {
         w = dht_walk_start(j->walks, &id, INFINITY, on_refreshed, j);
     }
-    if (w) w->search.nodes_only = 1; /* the id is not a key: nobody stores under it */
+    if (w) w->search.nodes_only = 1; /* the id is not a key: no record is stored under it */
     timer_start(n->loop, &j->upkeep_timer, UPKEEP_EVERY, on_upkeep, j);
 }
 

@@ -1,11 +1,11 @@
-/* dht_members.c - who is a member of a swarm that an authority moderates.
+/* dht_members.c - the members of a swarm that an authority moderates.
  *
  * hivemind's tokens travel in DHT calls only; its averaging calls carry none, so any stranger could
- * join a group or download the state. Here a peer that calls, or is called, for averaging must have
- * proven on the DHT that it is a member: by a request or a response of its own, signed by the key
- * of a token that the authority issued and that has not expired. A copied token is of no use: each
- * signature is fresh, and a response's covers our nonce. A peer without a proof is asked for one by
- * a ping (dht_pings.c), which real hivemind peers answer, too. */
+ * join a group or download the state. Here a peer must have proven its membership on the DHT before
+ * it calls, or is called, for averaging: by a request or a response signed by the key of an
+ * unexpired token from the authority. A copied token is of no use: each signature is fresh, and a
+ * response's covers our nonce. A peer without a proof is asked for one by a ping (dht_pings.c),
+ * which real hivemind peers answer, too. */
 #include "dht_members.h"
 #include "net/hivemind/records/hash_index.h"
 

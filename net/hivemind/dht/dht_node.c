@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Above the calls first: what each part asks for is sent by the last one. A search that starts for
- * a get and one that starts for a put in the same iteration thus ask a node in one message. */
+/* The parts above the calls come first; the calls, last, send all of their requests. A search that
+ * starts for a get and one that starts for a put in the same iteration thus ask a node in one
+ * message. */
 static void run_parts(void *context)
 {
     struct dht_node *n = context;
@@ -60,7 +61,7 @@ static void connect_parts(struct dht_node *n)
     n->join.reachability = &n->reachability;
 }
 
-/* What the parts share: identity, clock, tables. Nothing is sent or registered yet. */
+/* The state that the parts share: identity, clock, tables. Nothing is sent or registered yet. */
 static int open_core(struct dht_core *c, struct host *h, const struct dht_node_options *o,
                      struct pl_err *err)
 {
@@ -69,12 +70,14 @@ static int open_core(struct dht_core *c, struct host *h, const struct dht_node_o
     c->loop = host_loop(h);
     c->self = (struct dht_caller){ .peer = *host_id(h), .is_self = 1 };
     c->auth = o->auth;
-    if (c->auth) c->auth->self = *host_id(h); /* what we sign names us, so no one can pass it on */
+    if (c->auth)
+        c->auth->self = *host_id(
+            h); /* our signed messages name us, so they cannot be replayed by others */
     c->call_limit = o->call_limit_s > 0 ? o->call_limit_s : DHT_CALL_LIMIT;
     c->wants_client_mode = o->client_mode;
-    /* A node's id is drawn anew each time: it only has to be somewhere in the id space. Uniformly
-     * random ids are what makes buckets and replicas even [spec hivemind-protocol 1.1]. Without
-     * validators of the caller's own, signatures are checked all the same. */
+    /* A node's id is drawn at each start: it only has to be somewhere in the id space. Uniformly
+     * random ids make buckets and replicas even [spec hivemind-protocol 1.1]. Signatures are
+     * checked even if the caller gives no validators. */
     if (dht_blacklist_open(&c->blacklist) || dht_id_random(&self) ||
         dht_state_init(&c->state, &self, o->client_mode,
                        o->validators ? o->validators : &c->fallback))
@@ -97,9 +100,9 @@ int dht_node_open(struct dht_node **out, struct host *h, const struct dht_node_o
     n->join.context = context;
     n->reachability.called_back = !o->client_mode; /* until the initial peers have tried it */
     dht_reachability_open(&n->reachability);
-    /* A client serves nothing: it registers no handlers, and its requests carry no node id, so
-     * nobody adds it to a routing table [spec hivemind-protocol 1.6]. Handlers first: an initial
-     * peer that we ping calls back before it answers. */
+    /* A client serves nothing: it registers no handlers, and its requests carry no node id, so it
+     * gets into no routing table [spec hivemind-protocol 1.6]. Handlers first: an initial peer that
+     * we ping calls back before it answers. */
     if (!rc && !o->client_mode) rc = dht_server_open(&n->server, err);
     if (!rc) rc = dht_join_open(&n->join, o->join, o->join_count, o->hold, err);
     if (rc) {
@@ -123,7 +126,8 @@ void dht_node_close(struct dht_node *n)
     timer_stop(&n->run_timer);
     dht_join_close(&n->join);
     dht_reachability_close(&n->reachability);
-    /* Calls and walks before the requests that wait for them: nothing may call back any more. */
+    /* Calls and walks end before the requests that wait for them, so that no callback comes
+     * later. */
     dht_calls_close(&n->calls);
     dht_walks_close(&n->walks);
     dht_gets_close(&n->gets);
@@ -168,7 +172,7 @@ struct dht_task *dht_node_admit(struct dht_node *n, const struct peer_id *peer,
 /* The request goes on, since it may be shared or half done; only its callback is dropped. */
 void dht_node_cancel(struct dht_task *t) { t->cancelled = 1; }
 
-/* --- what is known ---------------------------------------------------------------------------- */
+/* --- status ----------------------------------------------------------------------------------- */
 
 /* Expirations are DHT times: use this clock for them, not the machine's. */
 double dht_node_time(const struct dht_node *n) { return dht_core_time(&n->core); }

@@ -37,7 +37,7 @@ struct dht_status {
     int joined, client_mode;
     int reachable;       /* 0: others cannot call us; we behave like a client until they can */
     int relayed;         /* 1: others call us through a relay */
-    double clock_offset; /* what dht_node_time adds */
+    double clock_offset; /* added by dht_node_time */
     double clock_error;  /* median difference to others' clocks; NAN: not known */
     size_t nodes, records, cached, initial, initial_answered;
     uint64_t calls_made, calls_failed, calls_served;
@@ -60,11 +60,11 @@ int dht_node_has_tokens(const struct dht_node *n); /* 1: the swarm is moderated 
 int dht_node_admits(const struct dht_node *n, const struct peer_id *peer);
 
 struct dht_task; /* a get, a store, a ping under way; freed after its callback */
-/* The callback does not come any more; what was begun may still happen. */
+/* The callback will not be called; the operation itself may still take place. */
 void dht_node_cancel(struct dht_task *t);
 
-/* latest: 1 asks all of the nearest nodes for their newest; 0 takes what is here or comes first.
- * NULL: no memory. */
+/* latest: 1 asks all of the nearest nodes for their newest record; 0 takes a local one or the first
+ * that arrives. NULL: no memory. */
 struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest,
                               dht_got *got, void *context);
 

@@ -14,8 +14,7 @@ static void unlink_task(struct dht_task **list, struct dht_task *t)
     *list = t->next;
 }
 
-/* A failed ping is reported, too, with a sentence: that is how a user learns what is wrong with
- * a peer. */
+/* A failed ping is reported with a sentence that tells the user what is wrong with the peer. */
 static void on_pong(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_task *t = context;

@@ -19,7 +19,7 @@ struct dht_putting {
     struct dht_puts *puts;
     struct dht_putting *next_put;
     struct dht_record record;
-    struct bytes subkey, value; /* what the record points to */
+    struct bytes subkey, value; /* memory that the record points to */
     /* INVALID: our own validators refuse the record. */
     enum { PUT_NEW, PUT_INVALID, PUT_SEARCHING, PUT_STORING, PUT_DONE } state;
     struct dht_contact to[DHT_BUCKET_SIZE + 1]; /* nearest first; peer of length 0: ourselves */
@@ -29,7 +29,7 @@ struct dht_putting {
     struct timer patience;
 };
 
-/* Late answers refer to p, so it is freed when none can come any more. */
+/* Late answers refer to p, so it is freed after the last of them. */
 static void free_putting(struct dht_putting *p)
 {
     struct dht_putting **at = &p->puts->list;
@@ -153,7 +153,7 @@ static void on_walked(void *context, struct dht_walk *w)
     p->count = dht_search_nearest(&w->search, p->to, DHT_BUCKET_SIZE);
     p->state = PUT_STORING;
     /* We are a node like the others: if we are among the nearest, we keep a replica. hivemind does
-     * that in client mode, too, where it is lost: nobody can ask a client. */
+     * that in client mode, too, where it is useless, since a client cannot be asked. */
     if (!s->client_mode) {
         struct dht_contact self = { .id = s->self };
         /* Insertion by distance, from the far end. */
@@ -196,7 +196,7 @@ void dht_puts_run(struct dht_puts *puts)
 }
 
 /* Signs the record if its owner tag is ours, and applies our own validators: other nodes would
- * refuse what we refuse. */
+ * refuse the same records. */
 static int make_record(struct dht_putting *p, struct dht_core *n, const struct dht_id *key,
                        const void *subkey, size_t subkey_n, const void *value, size_t value_n,
                        double expiration)

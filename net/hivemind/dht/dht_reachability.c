@@ -22,7 +22,7 @@
 #define CHECK_LIMIT 20.0  /* s for dialling us; the other side gives up after AUTONAT_LIMIT */
 #define PATIENCE 5.0 /* s that a first averaging waits for the first check, which takes moments */
 
-/* identify has finished with a peer: now its view of our address is known, and what it serves. */
+/* identify has finished with a peer: now its view of our address and its protocols are known. */
 static void on_identified(void *context, const struct peer_id *peer)
 {
     struct dht_reachability *r = context;
@@ -95,7 +95,7 @@ static void ask_initial_peers(struct dht_reachability *r)
     for (size_t i = 0; i < n->initial_count && r->pending < REACHABILITY_ASKED; i++) {
         struct dht_reachability_check *check = &r->checks[r->pending];
         struct multiaddr
-            seen; /* our address as it sees it, from identify: that is what it shall dial */
+            seen; /* our address as it sees it, from identify: the one that it should dial */
         if (n->initials[i].state != INITIAL_GOOD ||
             host_observed(n->host, &n->initials[i].peer, &seen))
             continue;

@@ -4,7 +4,7 @@
  *
  *   candidate --reservation asked--> used --none for DHT_RELAY_TRIAL--> paused --> candidate
  *
- * A relay sees only encrypted bytes, but may carry none of them. So two are used at a time, of
+ * A relay sees only encrypted bytes, but may fail to carry them. So two are used at a time, of
  * different subnets where there is a choice, and the initial peers, which the user has named, come
  * before nodes that anybody may run. */
 #include "dht_relays.h"
@@ -45,8 +45,8 @@ static void add(struct dht_relays *r, const struct peer_id *peer, int is_initial
                              .is_initial = is_initial };
 }
 
-/* Peers that we are connected to, and whose identify message has come. The nodes nearest to us are
- * the ones that our look-ups and records keep us connected to. */
+/* Peers that we are connected to, and whose identify message has come. Our look-ups and records
+ * keep us connected to the nodes nearest to us. */
 static void find_candidates(struct dht_relays *r)
 {
     struct dht_core *c = r->core;

@@ -7,8 +7,8 @@
 
 #define DHT_RELAYS_USED 2 /* one may leave */
 #define DHT_RELAYS_MAX 16 /* remembered; more would not be tried before they are out of date */
-/* s in which a relay must grant a reservation, and s until one that did not, or lost it for so
- * long, is asked again. A refusal takes one round trip; a retry comes after 30 s. */
+/* A relay must grant a reservation within TRIAL s, and may be without one for as long; otherwise it
+ * is not asked for PAUSE s. A refusal takes one round trip; a retry comes after 30 s. */
 #define DHT_RELAY_TRIAL 45.0
 #define DHT_RELAY_PAUSE 600.0
 

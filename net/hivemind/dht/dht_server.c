@@ -1,11 +1,11 @@
-/* dht_server.c - what happens to a request [spec hivemind-protocol 1.3]:
+/* dht_server.c - how a request is handled [spec hivemind-protocol 1.3]:
  *
  *  bytes --token and signature checked--> plain request --dht_serve--> answer --signed--> bytes
  *                                             |
  *                                             +--ping with `validate`--> the caller is called first
  *
- * dht_serve.c knows the answers; here are the network, access tokens, and who pays: what a
- * caller stores is charged to its peer ID and its subnet. */
+ * dht_serve.c computes the answers; here are the network, access tokens, and accounting: the
+ * records of a caller are charged to its peer ID and its subnet. */
 #include "dht_server.h"
 #include "net/libp2p/rpc/rpc.h"
 #include "net/list.h"
@@ -64,7 +64,7 @@ static void on_called_back(void *context, const struct dht_contact *who, const s
     struct dht_validation *v = context;
     struct dht_core *n = v->server->core;
     struct bytes answer = { 0 };
-    /* The node that answered must be the one that asked: another one may have its address by
+    /* The node that answered must be the one that asked: another node may have its address by
      * now. */
     int available = !r->status && r->pong->has_id && dht_id_equal(&r->pong->id, &v->id);
     (void)who; /* dht_table.c has added it on its answer */

@@ -1,4 +1,4 @@
-/* dht_table.h - what every message teaches the routing table. */
+/* dht_table.h - updates of the routing table by every message. */
 #ifndef PL_DHT_TABLE_H
 #define PL_DHT_TABLE_H
 

@@ -13,8 +13,8 @@
 #define DHT_JOIN_LIMIT 3.0  /* s for the other initial peers once one has answered */
 #define DHT_INITIAL_MAX 64  /* initial peers */
 
-/* PL_OK: joined. Otherwise err has a sentence for each initial peer: what was wrong, and on
- * which side; the node goes on trying, and joined is called again when it has succeeded. */
+/* PL_OK: joined. Otherwise err has a sentence for each initial peer: the fault, and on which side
+ * it is. The node keeps trying, and joined is called again when it has succeeded. */
 typedef void dht_joined(void *context, int status, const struct pl_err *err);
 
 /* PL_OK and a result (borrowed; signatures removed, nothing expired in it); PL_ENOTFOUND: no

@@ -7,7 +7,7 @@
 void grid_hint(struct grid *g, size_t digits)
 {
     if (g->met || digits > GRID_DIGITS_MAX) return;
-    /* No digits: so few peers that TRUST times as many are still one group, in any epoch. */
+    /* No digits: the peers are so few that even TRUST times their number would be one group. */
     g->met = digits ? ldexp(GRID_GROUP, (int)digits) : GRID_ALONE / GRID_TRUST * M_SQRT1_2;
 }
 

@@ -34,7 +34,8 @@
 #define GRID_DIGITS_MAX 16 /* 2^16 keys of 12 peers: more than anybody has brought together */
 /* Honest runs do not grow four times between two rounds; groups of 12 to 24 shrink to 3 to 6. */
 #define GRID_TRUST 4.0
-/* Beyond this number of records a dictionary of the DHT may hold no more: then groups count. */
+/* Beyond this number of records a DHT dictionary may be full, so the sizes of groups are used
+ * instead. */
 #define GRID_RECORDS 1500
 #define GRID_TRIES 5   /* that a peer alone tries: down to the digits of a 16th of the records */
 #define GRID_RATE 0.25 /* of a moving average over rounds: one group's size varies by a fifth */
@@ -43,10 +44,10 @@ struct grid {
     double met;     /* peers of the run, as our groups show; 0: none yet */
     unsigned alone; /* rounds in a row without a group */
 };
-/* The donor of our state averages under keys of so many digits. Counts until we have been in a
+/* The donor of our state averages under keys of this many digits. Valid until we have been in a
  * group. */
 void grid_hint(struct grid *g, size_t digits);
-/* A round has ended, with a group of this size (0, 1: none) under a key of so many digits. */
+/* A round has ended, with a group of this size (0, 1: no group) under a key of this many digits. */
 void grid_round(struct grid *g, size_t group, size_t digits);
 /* Estimates the number of peers in the run from the number of progress records. */
 double grid_peers(const struct grid *g, size_t records);

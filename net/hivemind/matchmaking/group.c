@@ -7,7 +7,7 @@
  *                shapes can't be in one group
  *   gather       (bandwidth, mode, user data) as msgpack: what each peer states about itself
  *   shares       how many values each member reduces, by a linear program over the bandwidths
- *                (ref/balance.h); everybody solves the same program, so nobody has to announce it
+ *                (ref/balance.h); all solve the same program, so nothing has to be announced
  *   next bits    each member's index in the group is pushed into its key's bits, so peers that have
  *                just met are in different groups next [Moshpit SGD 3.2] */
 #include "group.h"
@@ -237,8 +237,8 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A median, as more than half of the group would have to lie to move it. Peers that state nothing,
- * or that reduce nothing, say nothing about what is usual here. */
+/* The median: to move it, more than half of the group would have to lie. Peers that state no
+ * bandwidth, or that reduce nothing, do not count. */
 int group_limit_bandwidths(struct group *g)
 {
     double *stated = malloc((g->count + 1) * sizeof *stated), most;

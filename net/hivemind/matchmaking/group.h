@@ -18,16 +18,16 @@
  * 38 % of the reduction, whatever it states; half of the group has to lie for more. With links of
  * 25 Mbit/s to 1 Gbit/s slow uplinks set the time, so that the limit costs nothing. */
 #define GROUP_CLAIM_MAX 4.0
-#define GROUP_BITS_MAX 64 /* of a group key; nobody has used more than 8 */
+#define GROUP_BITS_MAX 64 /* of a group key; no known run has used more than 8 */
 #define SCHEMA_HASH_BYTES 20
 
-/* "PREFIX.0bBITS". PL_EUSE with a sentence: a prefix that is empty or holds a dot, bits that are
- * none. */
+/* "PREFIX.0bBITS". PL_EUSE with a sentence: the prefix is empty or holds a dot, or the bits are not
+ * zeros and ones. */
 int group_key(char key[GROUP_KEY_MAX], const char *prefix, const char *bits, struct pl_err *err);
 /* 1 for a text of that form. */
 int group_key_is_valid(const char *key);
 
-/* What an averager serves: "PREFIX::CLASS.rpc_join_group" and so on. */
+/* The name of an RPC that an averager serves: "PREFIX::CLASS.rpc_join_group" and so on. */
 enum averager_rpc {
     AVERAGER_JOIN,
     AVERAGER_AGGREGATE,
@@ -44,7 +44,7 @@ int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *cl
  * in order. */
 int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tensor *tensors,
                       size_t count);
-/* What is hashed, appended. */
+/* Appends the text that is hashed. */
 int group_schema_text(struct bytes *out, const struct schema_tensor *tensors, size_t count);
 
 /* The gather message: what a peer states about itself to its groupmates. */

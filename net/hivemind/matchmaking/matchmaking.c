@@ -70,9 +70,9 @@ void matchmaking_clear(struct matchmaking *m)
 
 /* --- declaring -------------------------------------------------------------------------------- */
 
-/* The end of a window that begins now: E = min(max(scheduled, now + min_time), deadline).
- * [spec hivemind-protocol 4.4] min_time gives others time to find the record: with less of it two
- * peers would both lead, and both would be alone. */
+/* The end of a window that begins now: E = min(max(scheduled, now + min_time), deadline). [spec
+ * hivemind-protocol 4.4] min_time gives others time to find the record. If it were shorter, two
+ * peers could both lead, each alone. */
 static double end_of_window(const struct matchmaking *m, double now)
 {
     return fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline);
@@ -90,14 +90,13 @@ static void begin_window(struct matchmaking *m)
 static void declare(struct matchmaking *m, double now)
 {
     begin_window(m);
-    /* E is known here before the record leaves: hivemind's peers read it within milliseconds, and
-     * one that asked too early, and got NOT_DECLARED, stays away until the next declaration. */
+    /* E is known here before the record leaves: hivemind's peers read it within milliseconds, and a
+     * peer that asks too early gets NOT_DECLARED and waits for the next declaration. */
     m->begin = m->window_ends = end_of_window(m, now);
     m->callbacks->declare(m->context, m->begin, 1);
 }
 
-/* Without a declaration E is infinite: every other peer is earlier, and so a possible
- * leader. */
+/* Without a declaration E is infinite, so every other peer is earlier and may lead us. */
 static void only_ask(struct matchmaking *m, double now)
 {
     begin_window(m);
@@ -124,8 +123,8 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
 {
     Hivemind__JoinRequest request = HIVEMIND__JOIN_REQUEST__INIT;
     struct bytes out = { 0 };
-    /* The expiration says how long we can wait. A leader refuses a peer whose time is
-     * earlier than its own: that one should lead itself. */
+    /* The expiration says how long we can wait. A leader refuses a peer whose time is earlier than
+     * its own: the earlier peer should lead. */
     m->leader.asked = matchmaking_has_declared(m) ? m->begin : end_of_window(m, now);
     if (m->behind_nat && !matchmaking_has_declared(m))
         m->leader.asked = fmin(fmax(m->leader.asked, begin), m->deadline);
@@ -138,8 +137,8 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
     m->leader.peer = *leader;
     m->state = MATCHMAKING_ASKING;
     m->leader.until = now + m->o.request_timeout;
-    /* A peer that may not exist gets an eighth of a window, so three silent ones leave most
-     * of it. */
+    /* A peer that may not exist gets an eighth of a window to answer, so three silent ones leave
+     * more than half of it. */
     if (m->leader.is_doubtful)
         m->leader.until = fmin(m->leader.until, now + m->o.min_time / MATCHMAKING_DOUBTFUL_SHARE);
     m->callbacks->ask(m->context, leader, bytes_at(&out), bytes_length(&out));
@@ -159,7 +158,7 @@ static void try_next(struct matchmaking *m, double now)
     else matchmaking_consider_leading(m, now);
 }
 
-/* ASKING, FOLLOWING -> LOOKING: without this leader others may be asked, and requests that waited
+/* ASKING, FOLLOWING -> LOOKING: other leaders may be asked again, and the join requests that waited
  * are judged. */
 static void give_up_leader(struct matchmaking *m, double now)
 {
@@ -170,7 +169,7 @@ static void give_up_leader(struct matchmaking *m, double now)
 }
 
 /* The leader's machine or link may only have stalled, so it is asked again, after 2^n s the n-th
- * time: losing the whole window costs more. */
+ * time. To give it up would cost us the whole window. */
 static void no_answer(struct matchmaking *m, double now)
 {
     if (m->state == MATCHMAKING_ASKING) m->attempts.unanswered += m->leader.is_doubtful;
@@ -192,8 +191,8 @@ void matchmaking_leader_gone(struct matchmaking *m, double now)
 
 /* --- a leader's messages ------------------------------------------------------------------- */
 
-/* BEGIN_ALLREDUCE. A group without its leader or ourselves, with a peer twice, or with one that we
- * refuse, is none: we look for another leader. */
+/* BEGIN_ALLREDUCE. A group is invalid if it lacks its leader or ourselves, lists a peer twice, or
+ * contains a peer that we refuse. Then we look for another leader. */
 static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *message)
 {
     struct group g = { 0 };
@@ -228,7 +227,7 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
 }
 
 /* Asks the leader that this message suggests. As in hivemind, only a leader that has ACCEPTED us
- * may suggest one. 0: it suggests none, or that was one too many. */
+ * may suggest one. 0: it suggests none, or we have followed too many suggestions. */
 static int follow_suggestion(struct matchmaking *m, double now,
                              const Hivemind__MessageFromLeader *message)
 {
@@ -258,23 +257,23 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     int grouped;
     if (m->state != MATCHMAKING_ASKING && m->state != MATCHMAKING_FOLLOWING) return;
     message = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
-    /* For the sentence that a user reads when no group was found. */
+    /* Noted for the error message that the user gets if no group is found. */
     if (message && message->code == MSG_BAD_SCHEMA_HASH)
         matchmaking_see(m, MATCHMAKING_SEEN_INCOMPATIBLE);
     if (message && message->code == MSG_PROTOCOL_VIOLATION)
         matchmaking_see(m, MATCHMAKING_SEEN_REFUSAL);
     if (m->state == MATCHMAKING_ASKING && m->leader.is_doubtful && message)
         m->attempts.distrust = 0;
-    /* ASKING -> FOLLOWING: our followers and those who wait are sent on to our leader. */
+    /* ASKING -> FOLLOWING: our followers, and the peers whose requests wait, are sent on to our
+     * leader. */
     if (m->state == MATCHMAKING_ASKING && message && message->code == MSG_ACCEPTED) {
         m->state = MATCHMAKING_FOLLOWING;
-        /* The leader begins at its own time, which is not later than the one that we asked
-         * for. */
+        /* The leader begins at its own time, which is at most the one in our request. */
         m->leader.until = m->leader.asked + m->o.request_timeout;
         matchmaking_disband(m, &m->leader.peer);
         matchmaking_judge_waiting(m, now);
     } else {
-        /* FOLLOWING -> over; any other message, or a group that can't be right, -> LOOKING. */
+        /* FOLLOWING -> over. Any other message, or an invalid group: -> LOOKING. */
         grouped = m->state == MATCHMAKING_FOLLOWING && message &&
                   message->code == MSG_BEGIN_ALLREDUCE && !take_group(m, message);
         if (grouped) matchmaking_end(m, now, PL_OK);
@@ -342,15 +341,16 @@ static void end_window(struct matchmaking *m, double now)
         return;
     }
     matchmaking_disband(m, NULL);
-    /* After `patience` windows alone: the others have ended or died, and a progress record outlives
-     * its peer by a minute: it must not make us wait. [spec hivemind-protocol 12] */
+    /* After `patience` windows alone we stop: the other peers have ended or died. Their progress
+     * records live up to a minute longer and must not keep us waiting.
+     * [spec hivemind-protocol 12] */
     m->windows_alone = has_others(m) ? 0 : m->windows_alone + 1;
     if (now >= m->deadline || (m->patience && m->windows_alone >= m->patience)) {
         matchmaking_end(m, now, PL_EAGAIN);
         return;
     }
-    /* Behind NAT windows alternate: one that only asks, one that declares, in case that all
-     * peers are behind the same router and can reach each other after all. */
+    /* A peer behind NAT alternates: it only asks in one window and declares in the next, because
+     * all peers may be behind the same router and able to reach each other. */
     if (m->behind_nat && matchmaking_has_declared(m)) only_ask(m, now);
     else declare(m, now);
     try_next(m, now);
@@ -391,7 +391,7 @@ void matchmaking_found(struct matchmaking *m, double now, const struct matchmaki
         return;
     m->polls.count = 0;
     m->polls.seen = 1;
-    /* Absent peers are candidates only if there is nobody else. */
+    /* Absent peers are candidates only if there are no others. */
     choose_candidates(m, now, found, n, 0);
     if (!m->polls.count && !m->followers.count) choose_candidates(m, now, found, n, 1);
     if (m->polls.count) matchmaking_see(m, MATCHMAKING_SEEN_PEERS);

@@ -45,14 +45,14 @@
 #define MATCHMAKING_POLL_EVERY \
     0.3 /* s between polls of the declarations; hivemind does not pause */
 #define MATCHMAKING_CANDIDATES_MAX GROUP_PEERS_MAX
-/* Doubtful peers, which only third parties report: anybody can invent them. At most 3 of them are
- * asked in vain in a window. If all 3 were silent, 1 in each later window, until one answers. Each
- * has an eighth of the window to answer, so that more than half of it is left. */
+/* Doubtful peers are known from third parties only, so anybody can invent them. In one window at
+ * most 3 of them may leave a request unanswered. If all 3 do, later windows ask only 1, until one
+ * answers. Each has an eighth of the window to answer, so more than half of it is left. */
 #define MATCHMAKING_DOUBTFUL_ASKS 3
 #define MATCHMAKING_DOUBTFUL_SHARE 8.0
-#define MATCHMAKING_WAITING_MAX 256 /* join requests that wait while we ask somebody ourselves */
-/* s until a leader that has not answered is asked once more, twice as long after each time: a
- * machine that pauses for some seconds would else be without a group for its whole window */
+#define MATCHMAKING_WAITING_MAX 256 /* join requests that wait while we ask a leader ourselves */
+/* s until a leader that did not answer is asked again, doubled each time: otherwise a leader that
+ * pauses for some seconds would be lost for the whole window */
 #define MATCHMAKING_AGAIN 2.0
 /* Unproven followers get no share to reduce if at least 1 reducer in 4 is proven: a proven peer
  * then reduces at most 4 times its share, for one round. The leader counts as proven. At least 2
@@ -76,10 +76,11 @@ struct matchmaking_options {
     int client_mode;        /* 1: accepts no connections: it leads no group */
     const uint8_t *gather;  /* borrowed while it searches */
     size_t gather_n;
-    struct random_source random; /* of the groups that we lead: their names, and who comes where */
+    struct random_source
+        random; /* for groups that we lead: their IDs, and the order of their members */
 };
 
-/* What the engine wants done. None of these may call the engine. */
+/* The engine's requests to its owner. None of these may call the engine. */
 struct matchmaking_callbacks {
     /* Store a declaration under the key: active 1: we want to begin at `expiration`; 0: no more. */
     void (*declare)(void *context, double expiration, int active);
@@ -98,9 +99,9 @@ struct matchmaking_callbacks {
     /* 1: one of the peers that matchmaking_expect counts: a follower that is not one of them does
      * not make the group complete. May be NULL: every peer is. */
     int (*expected)(void *context, const struct peer_id *peer);
-    /* 1: a peer on back-off after failed rounds, see reliability.h. We join another leader's group
-     * with it all the same: that leader may not have met the failure yet, and would count us as
-     * silent if we stayed away. May be NULL: no peer is. */
+    /* 1: a peer on back-off after failed rounds, see reliability.h. We still join another leader's
+     * group that contains it: that leader may not know of the failure, and would count us as silent
+     * if we stayed away. May be NULL: no peer is. */
     int (*paused)(void *context, const struct peer_id *peer);
     /* 1: a peer that has delivered its parts in a group with us. May be NULL: every peer has. */
     int (*proven)(void *context, const struct peer_id *peer);
@@ -117,7 +118,8 @@ enum matchmaking_state {
     MATCHMAKING_FOLLOWING
 };
 
-/* What a search has seen of other peers, the strongest reason for an end without a group last. */
+/* What a search has seen of other peers. If it ends without a group, the greatest value seen is
+ * reported as the reason. */
 enum matchmaking_seen {
     MATCHMAKING_SEEN_NONE,
     MATCHMAKING_SEEN_PEERS,       /* some have declared */
@@ -148,8 +150,8 @@ struct matchmaking_attempts {
         int count;
     } * list;
     size_t count, capacity;
-    int unanswered; /* doubtful peers asked in vain in this window */
-    int distrust;   /* 1: all of an earlier window were silent, and none has answered since */
+    int unanswered; /* doubtful peers that did not answer in this window */
+    int distrust;   /* 1: all those of an earlier window were silent, and none has answered since */
 };
 
 /* The leader that we ask or follow: ASKING, FOLLOWING (matchmaking.c). */
@@ -186,8 +188,8 @@ struct matchmaking {
     double window_ends; /* the end of the window: `begin` once declared, else when we declare */
     int behind_nat;
     size_t expected;
-    int patience;      /* windows in a row that may end with no other peer there; 0: any number */
-    int windows_alone; /* that have */
+    int patience;      /* consecutive windows that may end without another peer; 0: any number */
+    int windows_alone; /* consecutive windows that have ended so */
     struct matchmaking_polls polls;
     struct matchmaking_attempts attempts;
     struct matchmaking_leader leader;

@@ -84,8 +84,9 @@ static int by_peer(const void *a, const void *b)
 /* A random order, not the order of arrival: nobody can choose its place in the group. */
 static void shuffle(struct group *g, const struct random_source *random)
 {
-    /* Sorted first, so that the result depends on the random numbers alone and not on who
-     * came when; then Fisher and Yates: the i-th place is drawn from those not yet dealt. */
+    /* The list is sorted first, so that the result depends on the random numbers and not on the
+     * order of arrival. Then Fisher and Yates' shuffle draws the i-th place from those that are
+     * left. */
     qsort(g->members, g->count, sizeof *g->members, by_peer);
     for (size_t i = g->count - 1; i; i--) {
         size_t j = random_source_below(random, i + 1);
@@ -111,9 +112,9 @@ static int demote_unproven(struct matchmaking *m)
         if (m->callbacks->proven(m->context, &g->members[i].peer)) proven++;
         else unproven++;
     }
-    /* With p proven and u unproven reducers the proven ones take (p + u) / p times their
-     * share. Above the limit, or with a single proven peer that would see all values,
-     * unproven ones reduce too: a new swarm has nobody else. */
+    /* With p proven and u unproven reducers the proven ones take (p + u) / p times their share. If
+     * that exceeds the limit, or if a single proven peer would see all values, unproven peers
+     * reduce too: in a new swarm nobody is proven. */
     if (proven < MATCHMAKING_PROVEN_MIN || proven + unproven > MATCHMAKING_PROVEN_LOAD * proven)
         return PL_OK;
     for (size_t i = 0; i < g->count; i++) {
@@ -126,8 +127,8 @@ static int demote_unproven(struct matchmaking *m)
     return PL_OK;
 }
 
-/* The ID is drawn after the last follower has come: nobody can know it before, so nobody can
- * try out its place among the next bits (group_next_bits). */
+/* The ID is drawn after the last follower has joined. Nobody knows it earlier, so nobody can choose
+ * its place among the next bits (group_next_bits). */
 static int gather_group(struct matchmaking *m)
 {
     struct group *g = &m->followers;
@@ -273,8 +274,8 @@ void matchmaking_consider_leading(struct matchmaking *m, double now)
     if (m->state != MATCHMAKING_LOOKING || m->o.client_mode || size < 2 ||
         matchmaking_count_averaging(m) < m->o.min_size)
         return;
-    /* Three reasons to begin: nobody else fits in, the time that we have declared has come,
-     * or nobody is missing. */
+    /* Three reasons to begin: the group is full, the time that we declared has come, or every
+     * expected peer is there. */
     if ((m->o.target_size && size >= m->o.target_size) || size == GROUP_PEERS_MAX ||
         now >= m->begin || all_here(m, now))
         matchmaking_assemble(m, now);
@@ -307,7 +308,7 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
     if (strcmp(r->group_key, m->o.key)) return MSG_BAD_GROUP_KEY;
     /* True enough: we look for no group with a peer on back-off. */
     if (matchmaking_is_paused(m, peer)) return MSG_NOT_LOOKING_FOR_GROUP;
-    /* Nobody can follow a peer that has announced no time to begin at. */
+    /* A peer that has declared no time to begin cannot be followed. */
     if (!matchmaking_has_declared(m)) return MSG_NOT_DECLARED;
     /* Equal times pass: of two such peers only the one with the greater ID asks. */
     if (m->begin > expiration) return MSG_BAD_EXPIRATION_TIME;
@@ -352,8 +353,8 @@ void matchmaking_judge_waiting(struct matchmaking *m, double now)
     }
 }
 
-/* A bound on what strangers can make us keep: 256 requests of 16 KiB. More are refused with
- * INTERNAL_ERROR, and asked again later. */
+/* A bound on the memory that strangers can claim: 256 requests of 16 KiB. Further ones are refused
+ * with INTERNAL_ERROR, and their senders ask again later. */
 static int queue_request(struct matchmaking *m, void *stream, const struct peer_id *peer,
                          const uint8_t *data, size_t n)
 {

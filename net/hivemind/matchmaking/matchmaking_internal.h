@@ -16,7 +16,7 @@ const struct matchmaking_candidate *matchmaking_choose_leader(const struct match
 /* Counts a request to it. PL_ELIMIT: too many were asked; PL_ENOMEM. */
 int matchmaking_note_asked(struct matchmaking *m, double now,
                            const struct matchmaking_candidate *c);
-/* How many doubtful peers may be asked in vain in a window. */
+/* How many doubtful peers may leave a request unanswered in a window. */
 int matchmaking_doubtful_asks(const struct matchmaking *m);
 
 /* --- matchmaking_followers.c */

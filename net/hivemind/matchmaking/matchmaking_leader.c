@@ -2,7 +2,7 @@
  *
  *   leader of a group   the peer with the earliest expiration; ties go to the smaller peer ID
  *   candidates          declarations of peers earlier than ourselves, by the last poll
- *   order               not asked yet, then asked in vain; in each of them doubtful peers last; in
+ *   order               peers not asked yet before peers that did not answer; within each,
  *                       each of these four the earliest
  *
  * Without a candidate we are the earliest ourselves, and may lead (matchmaking_followers.c). */

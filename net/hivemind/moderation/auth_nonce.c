@@ -58,7 +58,8 @@ static uint32_t *bucket_of(struct auth_nonces *a, const uint8_t id[16])
                       AUTH_NONCES_MAX];
 }
 
-/* Leaves chain, counters and ring: O(1) but for the chain, whose expected length is below 1. */
+/* Removes an entry from chain, counters and ring: O(1) except for the chain, whose expected length
+ * is below 1. */
 static void drop_oldest(struct auth_nonces *a)
 {
     const struct auth_nonce *oldest = &a->ring[a->first];
@@ -90,12 +91,12 @@ int auth_nonces_take(struct auth_nonces *a, const void *key, size_t key_n, const
     bucket = bucket_of(a, id);
     for (uint32_t at = *bucket; at; at = a->ring[at - 1].next)
         if (!memcmp(a->ring[at - 1].id, id, sizeof a->ring->id)) return PL_EPROTO;
-    /* Counters are shared by those whose hashes collide, which costs an honest member at most what
-     * the other one holds. */
+    /* Members whose hashes collide share a counter. That costs an honest member at most the number
+     * of entries that the other one holds. */
     k = (uint16_t)(of_key[0] | of_key[1] << 8);
     u = (uint16_t)(of_user[0] | of_user[1] << 8);
-    /* A user may have keys as many as it asks the authority for: all of them hold less than is
-     * free, and one of them less than half of what is free for its user. */
+    /* A user may have as many keys as it asks the authority for. All of them together hold fewer
+     * entries than are free, and one of them fewer than half of those free for its user. */
     if (2 * (size_t)a->by_key[k] + a->by_user[u] >= AUTH_NONCES_MAX - a->count) return PL_EAGAIN;
     /* Accepted: at the end of the ring, at the head of its chain. */
     slot = &a->ring[(a->first + a->count) % AUTH_NONCES_MAX];

@@ -1,11 +1,10 @@
 /* auth_nonce.h - requests that were seen before: a signed request is taken once, and no member
  * can fill the memory that this needs.
  *
- * A request is valid for AUTH_TIME_LIMIT before and after the time in it, so its nonce is kept
- * for as long as that takes together. All members share one table; how much of it one may hold
- * depends on what is free, as a switch shares its buffer among its queues: each key has at most
- * a part of the free entries, so there are always some left for the next member, however many
- * others flood. */
+ * A request is valid for AUTH_TIME_LIMIT before and after the time in it, so its nonce is kept for
+ * twice that time. All members share one table; how much of it one may hold depends on what is
+ * free, as a switch shares its buffer among its queues: each key has at most a part of the free
+ * entries, so there are always some left for the next member, however many others flood. */
 #ifndef PL_AUTH_NONCE_H
 #define PL_AUTH_NONCE_H
 

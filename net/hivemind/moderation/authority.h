@@ -1,7 +1,6 @@
-/* authority.h - who may take part: an allowlist of users, and access tokens for their peers'
- * keys. A stand-in for the run's own service, which no longer exists. Requests and time come in,
- * answers go out; the web server around it is net/http/authority/authority_server.h. [spec
- * hivemind-protocol 3] */
+/* authority.h - an allowlist of users, and access tokens for their peers' keys. A stand-in for the
+ * run's own service, which no longer exists. Requests and time come in, answers go out; the web
+ * server around it is net/http/authority/authority_server.h. [spec hivemind-protocol 3] */
 #ifndef PL_AUTHORITY_H
 #define PL_AUTHORITY_H
 

@@ -138,8 +138,8 @@ static const char *certificate_advice(long verified, int has_ca, const char *why
            "owner gives out";
 }
 
-/* Which side has to do what. *status: whether another try may help. Mistakes of the command line
- * and of certificates stay what they are; a service that is not there yet may come. */
+/* Names the side that has to act. *status: whether another try may help. Mistakes in the command
+ * line or a certificate are permanent; a service that does not respond may start later. */
 static const char *advice(int *status, CURL *curl, CURLcode code, const struct authority_ask *ask,
                           const char *why)
 {

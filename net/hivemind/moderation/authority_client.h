@@ -21,7 +21,8 @@ struct authority_ask {
 
 /* Fills auth->token and auth->authority (which the caller frees with EVP_PKEY_free) for auth->key;
  * both are unchanged after an error. Waits. PL_EUSE: the authority does not know our user token, or
- * is none. PL_EAGAIN: it may be there later. The sentence says which side has to do something. */
+ * the server is no authority. PL_EAGAIN: it may respond later. The sentence names the side that has
+ * to act. */
 int authority_ask(struct auth *auth, const struct authority_ask *ask, double now,
                   struct pl_err *err);
 /* The answer's body, checked like everything from outside. */

@@ -1,9 +1,9 @@
-/* bans.h - peers that have provably cheated, and are in no group of ours for ten minutes.
- * [TTT 2.1, security]
+/* bans.h - peers that have provably cheated. We form no group with them for ten minutes. [TTT 2.1,
+ * security]
  *
- * Each peer judges for itself, and nobody's word counts. A ban needs a proof: something that the
- * peer has sent, and that no honest peer ever sends. A peer that has only failed, which happens to
- * honest ones, gets a back-off instead (net/hivemind/averaging/reliability.h). */
+ * Each peer judges for itself; reports of others do not count. A ban needs a proof: a message of
+ * that peer that no honest peer ever sends. A peer that has only failed, as honest ones do at
+ * times, gets a back-off instead (net/hivemind/averaging/reliability.h). */
 #ifndef PL_BANS_H
 #define PL_BANS_H
 

@@ -1,8 +1,8 @@
-/* optimizer_internal.h - shared by the parts of the collaborative optimizer: joining and
- * leaving (optimizer_open.c), steps (optimizer_step.c), delayed updates
- * (optimizer_delay.c), inner and outer steps (optimizer_local.c), what changes our state
- * (optimizer_update.c), what is remembered between outer steps (optimizer_outer.c), a caller's
- * plain tensors (optimizer_tensors.c). Calls go down this list only. */
+/* optimizer_internal.h - shared by the parts of the collaborative optimizer: joining and leaving
+ * (optimizer_open.c), steps (optimizer_step.c), delayed updates (optimizer_delay.c), inner and
+ * outer steps (optimizer_local.c), changes of our state (optimizer_update.c), the memory between
+ * outer steps (optimizer_outer.c), a caller's plain tensors (optimizer_tensors.c). Calls go down
+ * this list only. */
 #ifndef PL_OPTIMIZER_INTERNAL_H
 #define PL_OPTIMIZER_INTERNAL_H
 
@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* What was accumulated for a step. */
+/* The accumulation for one step. */
 struct step_account {
     int64_t samples, batches;
     double loss;         /* sum over samples */
@@ -94,10 +94,10 @@ void collaborative_share(struct pl_collaborative *c);
 /* Downloads a state of the swarm, of epoch `least` or later. PL_EUSE: no peer has one for our
  * model, and most of the others have one for another. */
 int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err *err);
-/* Adds what a round of the parameters has changed, if one has ended. */
+/* Adds the change that a round of the parameters has made, if one has ended. */
 int collaborative_correct(struct pl_collaborative *c);
-/* After numbers that are not finite: drops what was accumulated, and goes on from the parameters
- * as they are. */
+/* After numbers that are not finite: drops the accumulation and continues from the present
+ * parameters. */
 void collaborative_recover(struct pl_collaborative *c, const char *why);
 /* 1: that has happened too often, and no other peer's numbers can be the reason. */
 int collaborative_is_hopeless(struct pl_collaborative *c);
@@ -122,21 +122,21 @@ enum training_advice local_wait(struct pl_collaborative *c);
 /* The round, and the outer step. */
 int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err);
 
-/* After another peer's state has replaced ours: the round of phi that the others have begun. One
- * that nobody else comes to would hold up their next outer step. */
+/* After another peer's state has replaced ours: takes part in the round of phi that the others have
+ * begun. If nobody joined it, it would delay their next outer step. */
 void local_join_state_round(struct pl_collaborative *c);
 
 /* --- optimizer_outer.c */
 
 int local_open(struct pl_collaborative *c, struct pl_err *err);
 void local_close(struct pl_collaborative *c);
-/* Drops what was accumulated for the next inner step. */
+/* Drops the accumulation for the next inner step. */
 void local_drop(struct pl_collaborative *c);
 /* Before a state of the swarm replaces ours: *change = x - phi, if a round for it has failed; else
  * NULL. The caller frees it (the backend's memory). After it: x = phi + change. */
 int local_keep_change(struct pl_collaborative *c, float **change);
 int local_loaded(struct pl_collaborative *c, const float *change);
-/* What the local optimizer and its schedule know as the number of the step. */
+/* The step number that the local optimizer and its schedule get. */
 int64_t local_step_number(const struct pl_collaborative *c);
 /* Into the saved state: a checkpoint knows its epoch by them. */
 void local_count_steps(struct pl_collaborative *c);
@@ -150,7 +150,7 @@ void delayed_close(struct pl_collaborative *c);
 int delayed_begin(struct pl_collaborative *c, struct pl_err *err);
 /* Waits until our gradient has left: before a batch is reported, or the swarm is asked anything. */
 int delayed_wait_copied(struct pl_collaborative *c, struct pl_err *err);
-/* Between two local batches: applies what has come back. wait: until no step is under way. */
+/* Between two local batches: applies finished steps and rounds. wait: until no step is pending. */
 int delayed_advance(struct pl_collaborative *c, int wait, struct pl_err *err);
 
 #endif

@@ -9,8 +9,8 @@
  *                  in the background phi is averaged, and the difference is added before the next
  *                  outer step
  *
- * The rules are those of OpenDiLoCo's peers, which may be in the same run. What differs is what
- * happens when things go wrong:
+ * The rules are those of OpenDiLoCo's peers, which may be in the same run. They differ in the
+ * handling of failures:
  *
  *   - A round that fails ends their training. Here no outer step is made, since phi has to stay
  *     what the others have, and local steps go on: the next Delta_r holds these steps as well.
@@ -118,7 +118,7 @@ static int is_change(const float *mean, size_t n)
     return 1;
 }
 
-/* No outer step: local steps go on from x, and phi stays what the others have. */
+/* No outer step: local steps continue from x, and phi stays equal to the others'. */
 static int fail_round(struct pl_collaborative *c, const struct training_round *round)
 {
     struct pl_err why;

@@ -46,7 +46,7 @@ static int is_powersgd(const struct pl_collaborative_options *o)
     return !strcmp(o->algorithm, "powersgd") || !strcmp(o->algorithm, "powersgd_own");
 }
 
-/* What would only fail later, in the middle of a round, is refused here. */
+/* Values that would only fail later, in the middle of a round, are refused here. */
 static int check_options(const struct pl_collaborative_run *run,
                          const struct pl_collaborative_options *o, struct pl_err *err)
 {
@@ -80,10 +80,10 @@ static int check_options(const struct pl_collaborative_run *run,
         return pl_fail(err, PL_EUSE, "PowerSGD of rank %d: expected 1 to %d", o->powersgd_rank,
                        FACTORS_RANK_MAX);
     if (!collaborative_averages_gradients(o) && (o->delay || o->verify))
-        return pl_fail(err, PL_EUSE,
-                       "algorithm %s: its rounds cannot be delayed, and no peer can recompute what "
-                       "others have trained: without delay and verify",
-                       o->algorithm);
+        return pl_fail(
+            err, PL_EUSE,
+            "algorithm %s: it takes neither delay nor verify: no peer can recompute local steps",
+            o->algorithm);
     if (o->inner_steps < 1 || o->inner_steps > INNER_STEPS_MAX || !(o->outer_lr > 0) ||
         !isfinite(o->outer_lr) || !(o->outer_momentum < 1))
         return pl_fail(err, PL_EUSE,
@@ -158,7 +158,7 @@ static int join_swarm(struct pl_collaborative *c, const struct pl_collaborative_
     return rc;
 }
 
-/* Only what is ours: a caller's node goes on. */
+/* Closes only what is ours: a caller's node keeps running. */
 static void leave_swarm(struct collaborative_member *m)
 {
     if (m->swarm == &m->own) swarm_close(&m->own);
@@ -331,7 +331,7 @@ void pl_collaborative_close(struct pl_collaborative *c)
     }
     /* Withdraws our record, so that the others do not wait for us for a minute. */
     training_close(c->training);
-    /* All rounds have ended: no thread reads the buffers any more. */
+    /* All rounds have ended, so no thread reads the buffers. */
     delayed_close(c);
     if (c->trainer.state) optimizer_state_host_free(c->trainer.state, c->host);
     leave_swarm(&c->member);

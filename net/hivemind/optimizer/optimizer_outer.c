@@ -1,8 +1,8 @@
-/* optimizer_outer.c - what a peer with local steps remembers between two outer steps: phi and the
- * outer momentum (in pl_outer), how many inner steps it has made, and whether a round has failed
- * to deliver its change x - phi. [spec outer-steps 3, 4]
+/* optimizer_outer.c - the state of a peer with local steps between two outer steps: phi and the
+ * outer momentum (in pl_outer), the number of inner steps made, and whether a round has failed to
+ * deliver its change x - phi. [spec outer-steps 3, 4]
  *
- * optimizer_local.c makes these steps; a state of the swarm replaces what is remembered here. */
+ * optimizer_local.c makes these steps; a state downloaded from the swarm replaces this one. */
 #include "optimizer_internal.h"
 
 #include <string.h>

@@ -78,7 +78,7 @@ int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimiz
     }
     for (size_t i = 0; i < count; i++) s->schema[i].type = types[s->order[i]];
     /* Where each tensor's arrays begin among the optimizer's: moments lie in the order of leaves.
-     * Backwards, so that the first array of each tensor is what remains. */
+     * Counted backwards, so that the first array of each tensor remains. */
     for (size_t k = optimizer ? pl_optimizer_state_count(optimizer) : 0; k-- > 0;)
         s->first[pl_optimizer_state_at(optimizer, k).tensor] = k;
     return PL_OK;

@@ -10,7 +10,7 @@
 #include "runtime/optimizer.h"
 #include "net/hivemind/averaging/averager.h"
 
-/* What is in a swarm's tensors, besides the flat buffers: set by optimizer_state_open. */
+/* The layout of a swarm's tensors: set by optimizer_state_open. */
 #define STATE_STEPS_MAX 1000000000LL /* epochs, steps: one a second for 30 years */
 
 struct optimizer_state {
@@ -36,8 +36,8 @@ int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *
                                 const struct pl_optimizer_options *options,
                                 const struct pl_params *params, struct pl_err *err);
 void optimizer_state_close(struct optimizer_state *s);
-/* DiLoCo and its kin: what newcomers need is phi and the outer momentum, while each peer's moments
- * stay its own. The order is the optimizer's. [spec outer-steps 4, state download] */
+/* DiLoCo and its kin: newcomers need phi and the outer momentum; each peer keeps its own moments.
+ * The order is the optimizer's. [spec outer-steps 4, state download] */
 int optimizer_state_use_outer(struct optimizer_state *s, struct pl_outer *outer);
 /* Opens the state of an algorithm over these tensors, with values x; *setup says how, but for the
  * tensors and the backend. */

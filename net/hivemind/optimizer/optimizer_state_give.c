@@ -158,8 +158,8 @@ static void add_param_state(struct maker *m, const struct optimizer_state *s, si
     }
 }
 
-/* A frozen copy, made once per epoch: downloads take long, and training must not wait for them,
- * nor change what is sent. */
+/* A frozen copy, made once per epoch: downloads take long; training must neither wait for them nor
+ * change the values being sent. */
 struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s, const float *value,
                                                 int64_t epoch, double lr, double initial_lr,
                                                 const char *bits)
@@ -175,8 +175,8 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
     m.failed = !m.snapshot->tensors;
     /* Without compression: a newcomer's first step is then the others'. [spec hivemind-protocol
      * 7] */
-    /* Tensors: parameters first, in the swarm's order; between outer steps that is phi, and not
-     * what this peer has trained since. */
+    /* Tensors: parameters first, in the swarm's order; with local steps that is phi, not this
+     * peer's own x. */
     if (s->outer) value = pl_outer_get(s->outer, "phi");
     for (size_t i = 0; i < s->count && !m.failed; i++) {
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];

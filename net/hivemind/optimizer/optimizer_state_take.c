@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The leaves of all parameters. What comes before them, the groups' options, may differ in
- * number (initial_lr), so positions are counted from the end. */
+/* The leaves of all parameters. Before them stand the groups' options, whose number may differ
+ * (initial_lr), so positions are counted from the end. */
 static size_t state_leaves(const struct optimizer_state *s)
 {
     size_t all = 0, n;
@@ -175,7 +175,8 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
             /* Norms and code books are not kept: they follow from the rest. */
             if (strncmp(names[k], "state", 5) && strncmp(names[k], "absmax", 6)) continue;
             a = pl_optimizer_state_at(s->optimizer, array);
-            /* Same number of elements and same width as ours: else it is another optimizer. */
+            /* It must have our number of elements and our width; otherwise it belongs to another
+             * optimizer. */
             m = leaf_tensor(s, l, leaf, a.n, a.element_size == 1 ? PL_U8 : PL_F32);
             if (!m)
                 return pl_fail(err, PL_EUSE,
@@ -256,8 +257,8 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
     if (rc) return rc;
     for (size_t i = 0; i < s->count; i++)
         if (s->tensors[i].n > largest) largest = s->tensors[i].n;
-    /* Before the first tensor changes. What fails from here on is this machine's memory or device:
-     * then the epoch stays the old one, and the state is asked for again. */
+    /* Before the first tensor changes. From here on only this machine's memory or device can fail:
+     * then the epoch stays the old one, and the state is requested again. */
     if (!(x = pl_alloc(largest, sizeof *x))) rc = PL_ENOMEM;
     for (size_t i = 0; !rc && i < s->count; i++) {
         const struct pl_optimizer_tensor *to = &s->tensors[s->order[i]];

@@ -11,10 +11,10 @@
  *                  epoch + 1; in the background x is averaged,
  *                  and the difference that this makes is added later
  *
- * Whatever goes wrong among peers leaves this peer training: a round that fails means a step
- * with our own gradient, a state that cannot be had means going on with our own parameters. Only
- * errors of this machine end the training, and numbers that stay bad although no other peer's
- * numbers are in them. */
+ * Failures among peers never end this peer's training: if a round fails, it steps with its own
+ * gradient; if no state can be downloaded, it continues with its own parameters. Only errors of
+ * this machine end the training, and numbers that stay bad although no other peer's numbers are in
+ * them. */
 #include "optimizer_internal.h"
 
 #include <math.h>
@@ -23,8 +23,9 @@
 
 #define PEERS_PAUSE 200000000 /* ns between two looks for min_peers; polls come twice a second */
 
-/* Most others report a later epoch; a state of theirs is the proof. Without one we go on where
- * we are, with what was accumulated: false reports cost a try to download, not our work. */
+/* Most others report a later epoch; a state of theirs is the proof. Without such a state we
+ * continue at our epoch, with our accumulation: false reports cost one attempted download, not our
+ * work. */
 static void catch_up(struct pl_collaborative *c)
 {
     struct pl_collaborative_event e = { .kind = PL_COLLABORATIVE_BEHIND };
@@ -67,8 +68,8 @@ static int take_common_step(struct pl_collaborative *c, struct pl_err *err)
     training_average(c->training, c->host, &round);
     c->has_mixed |= !round.status;
     if (!round.status) rc = optimizer_state_put(t->state, gradient, (const float *const *)c->host);
-    /* A round of the parameters that ended meanwhile belongs before this step: x is what the
-     * others step from. */
+    /* A round of the parameters that ended meanwhile is applied before this step: the others step
+     * from the averaged x. */
     if (!rc) rc = collaborative_correct(c);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     /* x = optimizer(x, g), with the learning rate of the old epoch */
@@ -123,8 +124,8 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     return c->o.delay == PL_DELAY_NONE ? take_common_step(c, err) : delayed_begin(c, err);
 }
 
-/* A member of a moderated run whose token expires is shut out, so the next one is fetched a minute
- * before. Without one training goes on: the next batch tries again. */
+/* In a moderated run a member whose token expires is shut out, so the next token is fetched a
+ * minute before. If that fails, training continues and the next batch tries again. */
 static void renew_token(struct pl_collaborative *c)
 {
     struct pl_err why;

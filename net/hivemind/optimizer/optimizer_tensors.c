@@ -2,7 +2,7 @@
  * wherever the caller has them.
  *
  *   g_acc += n_b g_b            for each batch b of n_b samples, whose mean gradient is g_b
- *   g      = g_acc / sum n_b    what this peer gives to the all-reduce
+ *   g      = g_acc / sum n_b    this peer's value in the all-reduce
  *   x      = optimizer(x, g)    on one flat buffer, then copied into the caller's tensors
  *
  * The optimizer works on one flat buffer, so parameters are copied around each step. A copy
@@ -69,7 +69,7 @@ int collaborative_tensors_add(struct collaborative_tensors *t, const float *cons
 
 /* --- the trainer ------------------------------------------------------------------------------ */
 
-/* Forgets what was accumulated. */
+/* Drops the accumulation. */
 static void drop(void *context)
 {
     struct collaborative_tensors *t = context;

@@ -7,8 +7,8 @@
 
 struct collaborative_tensors;
 
-/* be, the tensors' values and what the options point to are borrowed. Fills *trainer, which
- * belongs to *t. PL_EUSE: tensors or options make no sense. */
+/* be, the tensors' values and the options' pointers are borrowed. Fills *trainer, which belongs to
+ * *t. PL_EUSE: tensors or options make no sense. */
 int collaborative_tensors_open(struct collaborative_tensors **t,
                                struct pl_collaborative_trainer *trainer,
                                const struct pl_collaborative_tensor *tensors, size_t count,
@@ -16,7 +16,7 @@ int collaborative_tensors_open(struct collaborative_tensors **t,
                                const struct pl_backend *be, struct pl_err *err);
 void collaborative_tensors_close(struct collaborative_tensors *t);
 
-/* Accumulates the mean gradient of so many samples. PL_EFORMAT: it is not finite. */
+/* Accumulates the mean gradient of `samples` samples. PL_EFORMAT: it is not finite. */
 int collaborative_tensors_add(struct collaborative_tensors *t, const float *const *gradient,
                               int64_t samples, struct pl_err *err);
 /* Copies the parameters into the caller's tensors. */

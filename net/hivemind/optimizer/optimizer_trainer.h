@@ -1,6 +1,6 @@
-/* optimizer_trainer.h - what the collaborative optimizer asks of a trainer that keeps
- * parameters, gradients and moments itself, in any backend's memory. optimizer_tensors.c is
- * one, over a caller's plain tensors; `potluck train --run` is another, over runtime/trainer.h.
+/* optimizer_trainer.h - the interface of a trainer that keeps parameters, gradients and moments
+ * itself, in any backend's memory. optimizer_tensors.c is one, over a caller's plain tensors;
+ * `potluck train --run` is another, over runtime/trainer.h.
  *
  *   undelayed   batches - take_gradient - (averaged) - step
  *   delayed     batches - take_gradient - batches, overlapping with: (averaged) - step
@@ -40,7 +40,7 @@ struct pl_collaborative_trainer {
     int (*apply_delayed)(void *context);
     /* A peer's state of this epoch has replaced parameters and moments. */
     int (*loaded)(void *context, int64_t epoch);
-    /* Forget what was accumulated. */
+    /* Drop the accumulation. */
     void (*drop)(void *context);
     int overlaps; /* 1: a delayed step may overlap with the caller's batches */
 

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#define FAILURES_MAX 20    /* local ones in a row: numbers do not get better by themselves */
-#define FAILURES_PAUSE 1.0 /* s after so many, while others may help */
+#define FAILURES_MAX 20    /* consecutive local steps; bad numbers do not improve by themselves */
+#define FAILURES_PAUSE 1.0 /* s; after that many, the swarm's state may help */
 
 /* --- events ----------------------------------------------------------------------------------- */
 
@@ -100,7 +100,7 @@ void collaborative_share(struct pl_collaborative *c)
     if (s) training_share(c->training, s);
 }
 
-/* What the check of a download needs: our model's shapes, and the epoch that we ask for. */
+/* Context for checking a download: our model's shapes, and the requested epoch. */
 struct wanted_state {
     struct pl_collaborative *c;
     int64_t least;
@@ -175,8 +175,8 @@ int collaborative_is_hopeless(struct pl_collaborative *c)
     return ++c->failures >= FAILURES_MAX && !c->has_mixed;
 }
 
-/* Bad numbers: drop the gradient, and go on from the parameters as they are. After many failures
- * in a row load the swarm's state, which others have computed with their own gradients. */
+/* Bad numbers: drop the gradient, and continue from the present parameters. After FAILURES_MAX
+ * consecutive failures load the swarm's state, computed by others with their own gradients. */
 void collaborative_recover(struct pl_collaborative *c, const char *why)
 {
     const struct timespec pause = { (time_t)FAILURES_PAUSE, 0 };

@@ -230,7 +230,7 @@ int factors_begin(struct factors *f, float *const *gradient)
         const size_t n = (size_t)m->a * (size_t)f->rank;
         if ((rc = refill(f, m)) || (rc = multiply(f, m, gradient[m->index]))) return rc;
         if (is_sound(m->P, n)) continue;
-        /* A NaN in M would stay for ever, and an absurd Q until a round succeeds. */
+        /* A NaN in M would stay there permanently, and an absurd Q until a round succeeds. */
         forget_error(f, m);
         if ((rc = draw(f, m)) || (rc = multiply(f, m, gradient[m->index]))) return rc;
         if (!is_sound(m->P, n)) return PL_EFORMAT;

@@ -1,6 +1,6 @@
-/* factors.h - one peer's part in PowerSGD: what it sends in a round's two phases, and the error
- * that it keeps for the next one. [Vogels et al. 2019, arXiv 1905.13727, alg. 1, 2]
- * [spec wire-extensions A]
+/* factors.h - one peer's part in PowerSGD: the factors that it sends in a round's two phases, and
+ * the error that it keeps for the next one. [Vogels et al. 2019, arXiv 1905.13727, alg. 1, 2] [spec
+ * wire-extensions A]
  *
  *   begin     W = M + G,  P = W Q           then phase P: the group averages all P
  *   project   P orthonormal,  Q' = W^T P    then phase Q: all Q', and the tensors not compressed
@@ -31,8 +31,8 @@
 
 enum factors_feedback {
     /* M = W - P Q'^T with the group's Q': hivemind's rule. The difference between this peer's
-     * gradients and the group's mean stays in M for ever; over all peers these differences sum to
-     * zero. */
+     * gradients and the group's mean stays in M permanently; over all peers these differences sum
+     * to zero. */
     FACTORS_GROUP,
     /* M = W - P Q_i^T with the Q_i of this peer: the textbook's rule. Peers with different rules in
      * one group diverge. */
@@ -50,7 +50,7 @@ struct factors_options {
     struct random_source random; /* of the first Q */
 };
 
-/* What an all-reduce averages in one phase. */
+/* The tensors that an all-reduce averages in one phase. */
 struct factors_phase {
     size_t tensors;
     size_t *elements;            /* (tensors) */
@@ -92,8 +92,8 @@ int factors_open(struct factors **f, const struct factors_options *o, struct pl_
 void factors_close(struct factors *f); /* NULL may be closed */
 
 /* gradient: (tensors) host memory, borrowed until the round has ended, and changed by phase Q and
- * by `finish` alone. PL_EFORMAT: the gradient is beyond what can be sent; otherwise the status of
- * the backend. */
+ * by `finish` alone. PL_EFORMAT: the gradient is too large to be sent; otherwise the status of the
+ * backend. */
 int factors_begin(struct factors *f, float *const *gradient);
 int factors_project(struct factors *f, float *const *gradient);
 int factors_finish(struct factors *f, float *const *gradient);
