@@ -1,6 +1,6 @@
 /* dht_clock.h - the swarm's time from samples of its peers' clocks. Expirations are in it, so a
- * peer that could move it could end our records or keep others' for ever: one sample moves it a
- * little, a majority further. */
+ * peer that could move it could expire our records or keep others' alive. One sample moves it a
+ * little, only a majority further. */
 #ifndef PL_DHT_CLOCK_H
 #define PL_DHT_CLOCK_H
 
@@ -17,8 +17,8 @@
 /* nodes that are asked besides the initial peers, if those differ from us */
 #define DHT_CLOCK_PEERS 8
 
-/* What to add to our clock. errors: (n) each peer's clock minus ours, sorted here. *median:
- * theirs. */
+/* The correction to add to our clock. errors: (n) each peer's clock minus ours, sorted here.
+ * *median: theirs. */
 double dht_clock_correction(double *median, double *errors, size_t n);
 
 #endif

@@ -114,8 +114,8 @@ int dht_write_find(struct bytes *out, const struct dht_id *self, const struct dh
     return out->failed;
 }
 
-/* dht_time is our clock at this moment, Unix time in seconds. 0 would mean "not sent": proto3
- * leaves out what is 0. */
+/* dht_time is our clock at this moment, Unix time in seconds. 0 would mean "not sent": proto3 omits
+ * zeros. */
 int dht_write_ping_answer(struct bytes *out, const struct dht_id *self, double dht_time,
                           int available)
 {
@@ -182,8 +182,8 @@ static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struc
     return out->failed;
 }
 
-/* The answer to rpc_find: as many results as keys, in their order, with one array of pointers,
- * which is what protobuf-c takes for repeated messages. */
+/* The answer to rpc_find: as many results as keys, in their order, with one array of pointers, as
+ * protobuf-c needs for repeated messages. */
 int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
                           const struct dht_found *found, size_t count)
 {
@@ -197,14 +197,14 @@ int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
     return out->failed;
 }
 
-/* Reading checks each length before it is used as one. What is refused here is refused as a whole
- * message: honest nodes never send it, so nothing is lost. What may be honest but is of no use (an
- * expired record, an unknown type) is decided further up, entry by entry. */
+/* Reading checks each length before it is used as one. An error here refuses the whole message:
+ * honest nodes never send such a message, so nothing is lost. Entries that may be honest but are
+ * useless (an expired record, an unknown type) are dropped one by one further up. */
 
 /* --- reading requests ------------------------------------------------------------------------- */
 
 /* The sender's id: absent (a client) or 20 bytes; anything else is PL_EPROTO. It is a claim: the
- * table believes it only as far as the connection's peer ID goes with it (dht_table.c). */
+ * table accepts it only together with the connection's peer ID (dht_table.c). */
 static int read_node(int *has_id, struct dht_id *id, const Hivemind__NodeInfo *info,
                      struct pl_err *err)
 {

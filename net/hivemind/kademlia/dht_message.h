@@ -1,5 +1,5 @@
-/* dht_message.h - what nodes ask of and answer to each other, as bytes; without tokens, which
- * auth.h puts in front. [spec hivemind-protocol 1.3] */
+/* dht_message.h - requests and responses of nodes as bytes, without tokens, which auth.h puts in
+ * front. [spec hivemind-protocol 1.3] */
 #ifndef PL_DHT_MESSAGE_H
 #define PL_DHT_MESSAGE_H
 
@@ -31,7 +31,7 @@ struct dht_record {
     size_t subkey_n, n;
     double expiration;
     int in_cache;
-    const struct dht_caller *caller; /* not sent; borrowed. NULL: we hand on what others wrote */
+    const struct dht_caller *caller; /* not sent; borrowed. NULL: we pass on others' records */
 };
 extern const uint8_t dht_no_subkey[1]; /* c0 */
 static inline int dht_is_regular(const struct dht_record *r)
@@ -54,8 +54,8 @@ struct dht_request {
     size_t count;
     void *message; /* private */
 };
-/* PL_EPROTO with a sentence for what no node sends: fields of different lengths, keys that are
- * not 20 bytes, too many. */
+/* PL_EPROTO with a sentence for a message that no node sends: fields of different lengths, keys
+ * that are not 20 bytes, too many. */
 int dht_read_request(struct dht_request *r, enum dht_call call, const uint8_t *data, size_t n,
                      struct pl_err *err);
 void dht_request_clear(struct dht_request *r);
@@ -89,8 +89,8 @@ struct dht_answer {
     size_t count;
     void *message; /* private */
 };
-/* count: how many records or keys the request had. PL_EPROTO with a sentence. Neighbours whose ids
- * make no sense are left out. */
+/* count: how many records or keys the request had. PL_EPROTO with a sentence. Neighbours with
+ * invalid ids are left out. */
 int dht_read_answer(struct dht_answer *a, enum dht_call call, size_t count, const uint8_t *data,
                     size_t n, struct pl_err *err);
 void dht_answer_clear(struct dht_answer *a);

@@ -1,4 +1,4 @@
-/* dht_result.c - what a search has found so far. Many nodes answer, some with old records, some
+/* dht_result.c - the findings of a search so far. Many nodes answer, some with old records, some
  * with false ones; the result is the newest valid record [spec hivemind-protocol 1.6]:
  *
  *   a regular value   the greatest expiration wins
@@ -43,8 +43,8 @@ void dht_result_clear(struct dht_result *r)
 
 /* "Peer P looks for a group until T" is msgpack true, "P does not any more" is false with the next
  * larger float64 as T, so that it wins by the storage rule [spec hivemind-protocol 4.1]. Anything
- * else is not a declaration. A claim that P itself reports is always taken; of those by others only
- * DHT_CLAIMS_MAX, or a stranger could fill our memory with invented peers. */
+ * else is not a declaration. A claim that P itself reports is always taken; of claims by others at
+ * most DHT_CLAIMS_MAX, otherwise a stranger could fill our memory with invented peers. */
 static int add_claim(struct dht_result *r, const struct record *record, enum dht_class class)
 {
     const uint8_t yes = 0xc3, no = 0xc2;
@@ -83,8 +83,8 @@ static int by_reports(const void *a_, const void *b_)
 
 /* The n sorted claims about one peer, moved to `to`: its own latest report, if it looks for a
  * group, and reports of others that are newer (it may have declared itself again since). Those with
- * equal expiration are reports of one declaration, and how many nodes report it is what an attacker
- * with few nodes cannot imitate. Returns how many. `to` never overtakes `from`. */
+ * equal expiration are reports of one declaration, and an attacker with few nodes cannot imitate
+ * the number of nodes that report it. Returns how many. `to` never overtakes `from`. */
 static size_t keep_claims(struct dht_claim *to, const struct dht_claim *from, size_t n, double now)
 {
     const struct dht_claim *own = from[0].own ? &from[0] : NULL;
@@ -141,7 +141,7 @@ static struct dht_origin origin_of(const struct record *record, const struct dht
     struct dht_origin origin = { 0 };
     struct peer_id named;
     record_origin(&origin, record);
-    if (!from->peer) return origin; /* our own storage: nobody is charged again */
+    if (!from->peer) return origin; /* our own storage: no second charge */
     origin.caller = hash_bytes(from->peer->bytes, from->peer->length);
     if (origin.class == DHT_DECLARATION && !record_declarer(&named, record) &&
         !peer_id_equal(&named, from->peer))
@@ -149,14 +149,14 @@ static struct dht_origin origin_of(const struct record *record, const struct dht
     return origin;
 }
 
-/* The highest class of what has been found. */
+/* The highest class of the records found. */
 static enum dht_class class_found(const struct dht_result *r)
 {
     return r->type == DHT_FOUND_DICTIONARY ? dht_dictionary_class(&r->dictionary) : r->class;
 }
 
-/* May a record replace what was found in the other form (value or dictionary)? A higher class
- * may, a lower one may not; within a class the greater expiration wins. */
+/* May a record replace one of the other form (value or dictionary)? A higher class may, a lower one
+ * may not; within a class the greater expiration wins. */
 static int replaces(const struct dht_result *r, enum dht_class class, double expiration)
 {
     enum dht_class found = class_found(r);
@@ -175,7 +175,7 @@ static int merge_regular(struct dht_result *r, const struct validators *v,
     if (record->n > DHT_VALUE_MAX || !replaces(r, origin.class, record->expiration) ||
         !is_valid(v, record, from))
         return PL_EAGAIN;
-    if (bytes_add(&value, record->value, record->n)) return PL_ENOMEM; /* what there is stays */
+    if (bytes_add(&value, record->value, record->n)) return PL_ENOMEM; /* keep the present record */
     reset_record(r); /* a newer value replaces the older one, or a whole dictionary */
     r->type = DHT_FOUND_REGULAR;
     r->expiration = record->expiration;
@@ -238,8 +238,8 @@ static int merge_dictionary(struct dht_result *r, const struct validators *v,
     return changed ? PL_OK : PL_EAGAIN;
 }
 
-/* `expiration` is the answer's own field. For a regular value it is part of what was signed; for a
- * dictionary nobody signs it, so it is not used: each item has its own. */
+/* `expiration` is the answer's own field. For a regular value it is covered by the signature; for a
+ * dictionary it is unsigned and not used: each item has its own. */
 int dht_result_merge(struct dht_result *r, const struct validators *v, const struct dht_id *key,
                      const struct dht_reporter *from, enum dht_found_type type,
                      const uint8_t *value, size_t n, double expiration)
@@ -294,7 +294,7 @@ static int strip_items(struct dht_dictionary *d)
 int dht_result_finish(struct dht_result *r, double now)
 {
     resolve_claims(r, now);
-    /* A search takes time: what was alive when it was reported may have expired since. */
+    /* A search takes time: a record that was alive when it was reported may have expired since. */
     if (r->expiration < now) {
         reset_record(r);
     } else if (r->type == DHT_FOUND_DICTIONARY) {

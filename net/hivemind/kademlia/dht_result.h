@@ -7,7 +7,7 @@
 #include "net/hivemind/records/dht_store.h"
 #include "net/hivemind/records/validate.h"
 
-/* What nodes report of a peer that looks for a group: see averager_join.c. */
+/* Nodes' reports about a peer that looks for a group: see averager_join.c. */
 struct dht_claim {
     struct peer_id peer;
     double expiration;
@@ -33,7 +33,7 @@ struct dht_result {
 void dht_result_init(struct dht_result *r);
 void dht_result_clear(struct dht_result *r);
 
-/* A node that reports a record, and when. peer NULL: our own storage, of what was checked
+/* A node that reports a record, and when. peer NULL: our own storage, whose records were checked
  * before. */
 struct dht_reporter {
     const struct peer_id *peer;
@@ -50,7 +50,7 @@ int dht_result_merge(struct dht_result *r, const struct validators *v, const str
                      const struct dht_reporter *from, enum dht_found_type type,
                      const uint8_t *value, size_t n, double expiration);
 
-/* For the caller of a get: drops what has expired and the signatures. It keeps the claims of peers
+/* For the caller of a get: drops expired records and the signatures. It keeps the claims of peers
  * that look for a group. A third party's "false" is only a hint: it removes nothing. */
 int dht_result_finish(struct dht_result *r, double now);
 int dht_result_copy(struct dht_result *to, const struct dht_result *from);

@@ -152,9 +152,9 @@ void dht_routing_clear(struct dht_routing *r)
     memset(r, 0, sizeof *r);
 }
 
-/* Which full buckets are split decides how large the table gets and how fast searches are. Ours
- * always is: so we know our own neighbourhood completely, which is what stores and finds of nearby
- * keys need. Of the other full buckets only those are split whose depth is not a multiple of b = 5
+/* The choice of the full buckets to split decides the size of the table and the speed of searches.
+ * Our own bucket is always split, so we know our neighbourhood completely, as stores and finds of
+ * nearby keys require. Another full bucket is split if its depth is not a multiple of b = 5
  * [Kademlia 4.2]: the table then has up to 2^5 - 1 buckets for each 5 bits instead of 5, and each
  * step of a search fixes 5 bits instead of one, so log_32 N hops instead of log_2 N. */
 int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct peer_id *peer,
@@ -227,7 +227,7 @@ const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
 
 /* The k nodes nearest by XOR, by insertion into a sorted list of k: O(N k) at worst. Tables of real
  * swarms hold some hundred nodes, so this is faster than walking the buckets in the order of their
- * distance. Replacements are left out: nobody has checked that they live. */
+ * distance. Replacements are left out, because they have not been checked to be alive. */
 size_t dht_routing_nearest(const struct dht_routing *r, struct dht_contact *out, size_t k,
                            const struct dht_id *query, const struct dht_id *exclude)
 {

@@ -8,8 +8,8 @@
 
 #define DHT_BUCKET_SIZE 20
 #define DHT_DEPTH_MODULO 5
-/* Waiting for a place in one bucket, the oldest is forgotten first. hivemind has no limit; a
- * bucket that turned away so many has candidates enough. */
+/* Replacements waiting for a place in one bucket; the oldest is dropped first. hivemind has no
+ * limit; this many candidates are enough. */
 #define DHT_REPLACEMENTS_MAX 1024
 
 struct dht_contact {
@@ -44,10 +44,11 @@ int dht_routing_init(struct dht_routing *r, const struct dht_id *self, size_t bu
                      int depth_modulo);
 void dht_routing_clear(struct dht_routing *r);
 
-/* A node was seen. It goes to the end of its bucket, which is split if it must be and may be; if
- * there is no space it waits among the replacements and *ask (may be NULL) is the longest silent
- * node of the bucket that was not asked yet: ping it, and remove it if it does not answer; its
- * peer's length is 0 if there is none to ask. Our own id is never put in. PL_OK or PL_ENOMEM. */
+/* A node was seen. It goes to the end of its bucket, which is split if it is full and may be split.
+ * Otherwise the node waits among the replacements, and *ask (may be NULL) is the longest silent
+ * node of the bucket that was not asked yet: ping it, and remove it if it does not answer. The
+ * length of its peer is 0 if there is no such node. Our own id is never added. PL_OK or
+ * PL_ENOMEM. */
 int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct peer_id *peer,
                     double now, struct dht_contact *ask);
 /* Forgets a node; the youngest replacement of its bucket takes its place. */

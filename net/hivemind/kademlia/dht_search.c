@@ -51,7 +51,7 @@ static int add_node(struct dht_search *s, const struct dht_contact *c)
 {
     struct dht_search_node node = { .who = *c, .found_expiration = -INFINITY };
     size_t at = s->count;
-    if (dht_id_equal(&c->id, &s->self)) return PL_OK; /* what we have was merged before */
+    if (dht_id_equal(&c->id, &s->self)) return PL_OK; /* our own record was merged before */
     /* From the far end: most nodes of an answer are about as near as those that are known. */
     while (at && dht_id_nearer(&c->id, &s->nodes[at - 1].who.id, &s->key) < 0) at--;
     /* Equal distance means equal id: known already, under whatever peer ID it came first. A node
@@ -132,7 +132,7 @@ int dht_search_answered(struct dht_search *s, const struct dht_id *who,
     s->answered++;
     if (found->type != DHT_NOT_FOUND && !isnan(found->expiration))
         node->found_expiration = found->expiration;
-    /* The record is checked and merged before the search goes on: it may be what was missing. */
+    /* The record is checked and merged before the search continues: it may be sufficient. */
     if (!s->nodes_only)
         rc = dht_result_merge(&s->best, s->validators, &s->key,
                               &(struct dht_reporter){ &node->who.peer, s->time, s->subnet,

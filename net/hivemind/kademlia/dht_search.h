@@ -9,8 +9,8 @@
  *        |               |    \---silence---> late ---answer------|------+
  *        +---------------+----- the answer's nearest nodes -------+
  *
- * Over when what was found is good enough, or no node of the beam is left to ask and no more are
- * late than have answered. A late node is only passed over: its place in the beam is
+ * Over when the result is sufficient, or when no node of the beam is left to ask and at most as
+ * many are late as have answered. A late node is only passed over: its place in the beam is
  * another's meanwhile, and what it says while the search lasts counts. */
 #ifndef PL_DHT_SEARCH_H
 #define PL_DHT_SEARCH_H
@@ -18,7 +18,7 @@
 #include "dht_result.h"
 
 #define DHT_SEARCH_WORKERS 8     /* hivemind's 4 need five rounds for the beam, these three */
-#define DHT_SEARCH_PATIENCE 1.0  /* s of silence beyond what answers usually take */
+#define DHT_SEARCH_PATIENCE 1.0  /* s of silence beyond the usual response time */
 #define DHT_SEARCH_NODES_MAX 512 /* the farthest are forgotten first; the beam is 20 */
 
 enum dht_search_state {
@@ -43,8 +43,8 @@ struct dht_search {
     double now;            /* s on the caller's clock; the caller keeps it up to date */
     double time;           /* DHT time, likewise; INFINITY: not known, no record lives too long */
     double patience;       /* s of silence until a node is late; INFINITY: never */
-    int first_answer_ends; /* 1: one answer is enough to end without those who are late */
-    int nodes_only;        /* 1: what is found under the key is of no interest */
+    int first_answer_ends; /* 1: one answer is enough to end without the late nodes */
+    int nodes_only;        /* 1: only the nearest nodes are wanted, not the record */
     const struct validators *validators;
     struct dht_checks *checks; /* borrowed; allowances of those that answer; NULL: no limit */
     uint64_t subnet;           /* of the node that answers; the caller keeps it up to date */
@@ -53,7 +53,7 @@ struct dht_search {
     size_t count, capacity, asked, late, answered;
 };
 
-/* sufficient: see above. The caller adds the nodes that it knows, and what it has itself (by
+/* sufficient: see above. The caller adds the nodes that it knows, and its own records (by
  * dht_result_merge into best). */
 void dht_search_init(struct dht_search *s, const struct dht_id *key, const struct dht_id *self,
                      double sufficient, const struct validators *validators);
@@ -74,7 +74,7 @@ int dht_search_is_over(const struct dht_search *s);
 
 /* The nodes that have answered, nearest first; returns how many, at most n. */
 size_t dht_search_nearest(const struct dht_search *s, struct dht_contact *out, size_t n);
-/* The nearest that answered and did not give what is best. NULL: none. */
+/* The nearest node that answered without the best record. NULL: none. */
 const struct dht_contact *dht_search_without(const struct dht_search *s);
 
 #endif

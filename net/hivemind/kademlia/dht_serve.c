@@ -45,8 +45,8 @@ const struct dht_id *dht_state_self(const struct dht_state *s)
 
 /* --- storing ---------------------------------------------------------------------------------- */
 
-/* What is stored counts against the connection's peer and subnet (dht_share.h), as hashes: an
- * origin is kept for each record, and 16 bytes are less than a peer ID and an address. */
+/* Records count against the connection's peer and subnet (dht_share.h), which are stored as hashes:
+ * each record has an origin, and 16 bytes are fewer than a peer ID and an address. */
 static void set_holder(struct dht_origin *from, const struct dht_caller *caller)
 {
     if (!caller || caller->is_self) return;
@@ -94,12 +94,12 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
         /* The expiration is signed by the owner, but an owner may be Byzantine, too: no kind of
          * record lives longer than it needs (validate.h). */
         rc = record_check_life(s->validators, record, now);
-        /* Hand-overs and caches repeat what is known: no signature is verified twice for that. */
+        /* Hand-overs and caches repeat known records, whose signatures are not verified again. */
         if (!rc && dht_store_is_known(to, &r->key, &item)) rc = PL_EAGAIN;
         if (!rc && !may_check(s, now, r->caller, record)) rc = PL_EAGAIN;
         if (!rc) rc = record_check(s->validators, record, NULL);
     }
-    /* What the storage's record would hide is not cached. */
+    /* A record that the storage's would hide is not cached. */
     if (!rc && r->in_cache && (stored = dht_store_get(&s->storage, now, &r->key)) &&
         dht_entry_class(stored) > item.from.class)
         rc = PL_EAGAIN;
@@ -177,8 +177,9 @@ int dht_state_store(struct dht_state *s, double now, const struct dht_record *r)
 }
 
 /* Storage and cache may differ, and any reader may write into the cache. The higher class is shown,
- * else one plain value in the cache would hide all declarations of a run; within a class the
- * greater expiration, and of equals the storage's: its writer or another replica stored it here. */
+ * because otherwise one plain value in the cache would hide all declarations of a run; within a
+ * class the greater expiration, and of equals the storage's record, which its writer or another
+ * replica stored here. */
 const struct dht_entry *dht_state_get(struct dht_state *s, double now, const struct dht_id *key)
 {
     const struct dht_entry *main = dht_store_get(&s->storage, now, key);
@@ -242,8 +243,8 @@ static int find_one(struct dht_state *s, double now, const struct dht_request *r
         if (e->value ? dht_entry_write(values, e)
                      : dht_dictionary_write_from(values, &e->dictionary, least))
             return PL_ENOMEM;
-        /* An answer is one message, which RPC_UNARY_MAX bounds. What does not fit counts as not
-         * found: the caller has the neighbours, and can ask for the key alone. */
+        /* An answer is one message, which RPC_UNARY_MAX bounds. A result that does not fit counts
+         * as not found: the caller has the neighbours, and can ask for the key alone. */
         if (bytes_length(values) > DHT_ANSWER_MAX) {
             values->end -= bytes_length(values) - before;
             return PL_OK;
@@ -300,7 +301,7 @@ static int belongs_to(const struct dht_state *s, const struct dht_id *key,
                       const struct dht_id *newcomer, struct dht_contact *nearest)
 {
     size_t n = dht_routing_nearest(&s->routing, nearest, s->replicas, key, newcomer);
-    if (!n) return 1; /* nobody else could hand it over */
+    if (!n) return 1; /* no other node could hand it over */
     /* We are nearer than all others that we know, and the newcomer is among the replicas then. */
     return dht_id_nearer(&s->self, &nearest[0].id, key) < 0 &&
            (n < s->replicas || dht_id_nearer(newcomer, &nearest[n - 1].id, key) < 0);
@@ -320,7 +321,7 @@ static void choose_records(struct dht_record *records, size_t *n, struct dht_sta
         if ((e->value != NULL) != values || bytes_length(packed) >= DHT_HAND_OVER_BYTES) continue;
         examined++;
         if (!belongs_to(s, &e->key, newcomer, nearest)) continue;
-        dht_store_get(&s->storage, now, &e->key); /* a read drops what has expired inside */
+        dht_store_get(&s->storage, now, &e->key); /* a read drops expired items */
         r->key = e->key;
         r->expiration = e->expiration;
         r->n = bytes_length(packed);
@@ -348,7 +349,7 @@ int dht_state_hand_over(struct dht_state *s, double now, const struct dht_id *ne
         *records = NULL;
         return PL_ENOMEM;
     }
-    /* Only now does the buffer not move any more. */
+    /* From here on the buffer does not move. */
     for (size_t i = 0; i < n; i++) {
         (*records)[i].value = bytes_at(packed) + at;
         at += (*records)[i].n;

@@ -40,7 +40,8 @@ enum {
     MAP16 = 0xde
 };
 
-/* One reader for both passes: the first has no slots and only counts what the second will use. */
+/* One reader for both passes: the first has no slots and only counts those that the second will
+ * use. */
 struct reader {
     struct mp_value *slots; /* NULL in the first pass */
     size_t used;
@@ -218,8 +219,8 @@ static int read_value(struct reader *r, struct mp_value *v, struct cursor *c, in
     return read_items(r, v, c, depth);
 }
 
-/* Exactly one value: Python's unpackb refuses bytes behind it ("extra data"), so both sides
- * agree on what is a record. */
+/* Exactly one value: Python's unpackb refuses bytes behind it ("extra data"), so both sides agree
+ * on which records are valid. */
 static int read_whole(struct reader *r, struct mp_value *v, const uint8_t *data, size_t n,
                       struct pl_err *err)
 {
@@ -271,7 +272,7 @@ const struct mp_value *mp_get(const struct mp_value *v, const char *key)
     return NULL;
 }
 
-/* What a counter must be, so that sums and comparisons in int64_t are safe. */
+/* The range of a counter, so that sums and comparisons in int64_t are safe. */
 int64_t mp_count(const struct mp_value *v)
 {
     return v->kind == MP_INT && !v->negative && v->number <= INT64_MAX ? (int64_t)v->number : -1;

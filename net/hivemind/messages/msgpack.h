@@ -1,9 +1,9 @@
-/* msgpack.h - what the DHT's keys and values are made of: MessagePack with hivemind's extension for
+/* msgpack.h - the coding of the DHT's keys and values: MessagePack with hivemind's extension for
  * tuples. [spec hivemind-protocol 1.2]
  *
- * Written by hand because strangers' bytes come here first: msgpack-c takes memory for as many
- * elements as a header claims, before they are there, and has no tuples. Here every element has
- * been seen before memory is taken, and there is one way to write a value, so that equal values are
+ * Written by hand because strangers' bytes come here first: msgpack-c allocates as many elements as
+ * a header claims, before they have arrived, and has no tuples. Here memory is allocated only for
+ * elements that have been read, and there is one way to write a value, so that equal values are
  * equal bytes (a key's bytes are hashed, a subkey's are compared). */
 #ifndef PL_MSGPACK_H
 #define PL_MSGPACK_H
@@ -33,7 +33,7 @@ enum mp_kind {
 struct mp_value {
     enum mp_kind kind;
     int8_t code;  /* MP_EXT */
-    int negative; /* MP_INT: the number is (int64_t)number, else it is number */
+    int negative; /* MP_INT, 1: the value is (int64_t)number; 0: it is number */
     size_t n;     /* bytes, elements, or pairs */
     union {
         int truth;             /* MP_BOOL */
@@ -57,7 +57,7 @@ const struct mp_value *mp_get(const struct mp_value *v, const char *key);
 /* The value of an MP_INT from 0 to INT64_MAX; -1 for anything else. */
 int64_t mp_count(const struct mp_value *v);
 
-/* Writing: the shortest form of each. What follows a list or map header are its elements. */
+/* Writing: the shortest form of each. After a list or map header write its elements. */
 int mp_nil(struct bytes *b);
 int mp_bool(struct bytes *b, int x);
 int mp_int(struct bytes *b, int64_t x);

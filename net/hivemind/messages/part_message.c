@@ -6,8 +6,8 @@
  *
  * Protobuf in five lines: a message is a sequence of fields in any order. Each begins with a key,
  * number << 3 | type, as a varint (7 bits a byte, least significant first, the high bit set on all
- * but the last byte: 300 is ac 02). Type 0 is a varint, 1 is 8 bytes, 2 is a length and so many
- * bytes, 5 is 4 bytes. A field whose value is 0 or empty is left out.
+ * but the last byte: 300 is ac 02). Type 0 is a varint, 1 is 8 bytes, 2 is a length followed by
+ * that many bytes, 5 is 4 bytes. A field whose value is 0 or empty is left out.
  *
  * A first message, with two float32 elements (1.0, -2.0), uncompressed, of weight 1:
  *
@@ -50,9 +50,9 @@ static int read_size(struct pl_wire_type *type, const struct field *f)
     return PL_OK;
 }
 
-/* The tensor inside of the message. Parts are flat: whatever shape a parameter has, averaging
- * sees one axis of float32. `compression` says what the buffer holds (float16, 8-bit codes,
- * ...), dtype what to restore. */
+/* The tensor inside the message. Parts are flat: averaging sees one axis of float32, whatever the
+ * parameter's shape. `compression` names the coding of the buffer (float16, 8-bit codes, ...),
+ * dtype the type to restore. */
 static int read_tensor(struct part_message *m, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct cursor c = { data, n };
@@ -72,8 +72,8 @@ static int read_tensor(struct part_message *m, const uint8_t *data, size_t n, st
     }
     if (rc || !is_float || type.dims != 1 || method >= PL_COMPRESSIONS)
         return pl_fail(err, PL_EFORMAT, "averaging: a part is not a float32 tensor with one axis");
-    /* A count of the sender's is never used as a length. The buffer's length must be what method
-     * and element count need, so that no decoder reads past its end. */
+    /* A count from the sender is never used as a length. The buffer must have the length that
+     * method and element count require, so that no decoder reads past its end. */
     m->has_part = 1;
     m->method = (enum pl_compression)method;
     return pl_wire_check(&m->elements, m->method, &type, m->buffer, m->bytes, err);
@@ -107,8 +107,9 @@ int part_message_read(struct part_message *m, const uint8_t *data, size_t n, str
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* A delimited field's length stands before its bytes. Thus the sizes of nested messages have to
- * be known before the first byte is written: these two functions count what put_tail will write. */
+/* A delimited field's length stands before its bytes. So the sizes of nested messages must be known
+ * before the first byte is written: these two functions count the bytes that put_tail will
+ * write. */
 static size_t varint_length(uint64_t x)
 {
     size_t n = 1;
@@ -150,8 +151,7 @@ static void put_tail(struct bytes *out, const struct part_message *m)
 
 int part_message_write(struct bytes *out, uint8_t **buffer, const struct part_message *m)
 {
-    /* The buffer's own key and length; an empty one is left out, as proto3 leaves out what is
-     * empty. */
+    /* The buffer's own key and length; an empty one is left out, as in proto3. */
     size_t head = m->bytes ? 1 + varint_length(m->bytes) : 0, at = 0;
     uint64_t weight;
     if (m->code) {
@@ -163,8 +163,8 @@ int part_message_write(struct bytes *out, uint8_t **buffer, const struct part_me
         bytes_varint(out, m->group_id_n);
         bytes_add(out, m->group_id, m->group_id_n);
     }
-    /* Key and length of tensor_part: the buffer's own key and length (`head`), the buffer, and
-     * what follows it. */
+    /* Key and length of tensor_part, which consists of the buffer's own key and length (`head`),
+     * the buffer, and the fields after it. */
     bytes_u8(out, FIELD_KEY(4, FIELD_DELIMITED));
     bytes_varint(out, head + m->bytes + tail_length(m));
     if (m->bytes) {

@@ -1,7 +1,7 @@
-/* part_message.h - what an all-reduce sends: a part of a tensor, or a code alone. Read as views and
- * written around what an encoder fills in, since every copy of all parts costs as much as
- * enciphering them. Otherwise these are protobuf's AveragingData of averaging.proto. [spec
- * hivemind-protocol 5] */
+/* part_message.h - the messages of an all-reduce: a part of a tensor, or a code alone. They are
+ * read as views, and written around a buffer that an encoder fills in, since every copy of all
+ * parts costs as much as encrypting them. Otherwise these are protobuf's AveragingData of
+ * averaging.proto. [spec hivemind-protocol 5] */
 #ifndef PL_PART_MESSAGE_H
 #define PL_PART_MESSAGE_H
 

@@ -22,8 +22,8 @@ int field_next(struct cursor *c, struct field *f)
     if (rc) return rc;
     f->number = key >> 3;
     f->type = (enum field_type)(key & 7);
-    /* A delimited value may be as long as what is left, never longer: a message with a greater
-     * length is refused. */
+    /* A delimited value may not be longer than the rest of the message; otherwise the message is
+     * refused. */
     switch (f->type) {
     case FIELD_VARINT: return get_varint(c, &f->value);
     case FIELD_FIXED64:

@@ -25,8 +25,8 @@ struct signed_message {
 
 void signed_hash(uint8_t hash[PL_HASH_BYTES], const void *data, size_t n);
 
-/* Appends a message: m's stage, from, to, body and n; fills m->hash. `round` is what all honest
- * peers of a round have in common. */
+/* Appends a message: m's stage, from, to, body and n; fills m->hash. `round` is the hash that all
+ * honest peers of a round share. */
 int signed_message_write(struct bytes *out, struct signed_message *m, const struct identity *me,
                          const uint8_t round[PL_HASH_BYTES]);
 /* PL_OK or PL_EFORMAT; checks neither hash nor signature. */

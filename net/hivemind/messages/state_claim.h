@@ -1,11 +1,10 @@
 /* state_claim.h - is a state that one donor gave the swarm's? Other donors are asked for some of
  * their parameters, at places that are chosen after the download has ended.
  *
- * Honest peers' parameters are not equal bit for bit: each keeps the rounding of lossy rounds,
- * and each goes on training while we ask. So no digest of bits can agree; samples can, within a
- * tolerance. A random seed picks them, as many from each tensor: a donor that was asked for its
- * state first cannot prepare for them, and one that changed a share f of what it gave is missed
- * by k samples with (1 - f)^k.
+ * Honest peers' parameters are not equal bit for bit: each keeps the rounding of lossy rounds, and
+ * each trains while we ask. So digests differ; samples agree within a tolerance. A random seed
+ * picks them, equally many from each tensor, after the donor has sent its state. A donor that
+ * changed a share f of the values is missed by k samples with probability (1 - f)^k.
  *
  * It proves that donors agree, not that they are right: a newcomer believes a party that
  * controls most of them. A change of few parameters, or of less than the tolerance, is not
@@ -32,7 +31,7 @@ struct state_claim {
     float *samples; /* free() */
 };
 
-/* How many samples are taken of tensors with so many elements. */
+/* The number of samples taken of tensors with these numbers of elements. */
 size_t state_samples_count(const size_t *elements, size_t tensors);
 /* Of tensor t, `values`; appends at `out` and returns how many. */
 size_t state_samples_take(float *out, const float *values, const size_t *elements, size_t tensors,

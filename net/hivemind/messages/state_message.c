@@ -7,10 +7,9 @@
  *   {tensor_part: last piece of the last tensor}
  *
  * Tensors are the parameters, then the optimizer's moments; the metadata says which epoch they
- * belong to and how the optimizer's state is put together from numbered tensors and plain
- * values. A donor may be Byzantine or slow, so the newcomer computes in advance how much a state
- * of its own model can take (state_load_expect) and refuses what goes beyond before it is
- * stored. */
+ * belong to and how the optimizer's state is put together from numbered tensors and plain values. A
+ * donor may be Byzantine or slow, so the newcomer computes in advance the largest state of its own
+ * model (state_load_expect) and refuses anything beyond that before it is stored. */
 #include "state_message.h"
 #include "protobuf_fields.h"
 #include "msgpack.h"
@@ -108,14 +107,14 @@ static size_t metadata_max(const struct state_load *l)
     return l->metadata_max ? l->metadata_max : STATE_METADATA_MAX;
 }
 
-/* Metadata and a piece of a tensor: what a reader has to accept as one message. */
+/* Metadata and a piece of a tensor: the longest message that a reader has to accept. */
 size_t state_load_message_max(const struct state_load *l)
 {
     return metadata_max(l) + 2 * TENSOR_PIECE;
 }
 
 /* Every message and every byte is counted, also unknown fields and empty pieces: otherwise a donor
- * could send for ever without ever completing a tensor. */
+ * could keep sending without ever completing a tensor. */
 static int charge(struct state_load *l, size_t n, struct pl_err *err)
 {
     size_t messages = l->bytes_max / STATE_PIECE_MIN + l->tensors_max + 1;
@@ -144,8 +143,8 @@ static int keep_tensor(struct state_load *l, struct pl_err *err)
     return PL_OK;
 }
 
-/* Metadata stands in the first message only; a second one would replace what was already
- * believed. */
+/* Metadata stands in the first message only; a second one would replace metadata that were already
+ * accepted. */
 static int keep_metadata(struct state_load *l, const struct field *f, struct pl_err *err)
 {
     if (l->metadata || l->count || l->begun)
@@ -288,7 +287,7 @@ static int read_leaf(struct state_leaf *leaf, const struct mp_value *v)
     return PL_OK;
 }
 
-/* The epoch is a claim. Whether it may be adopted is decided by what other peers report, see
+/* The epoch is a claim. Other peers' reports decide whether it may be adopted, see
  * training/claims.h [spec hivemind-protocol 7]. */
 int training_state_read(struct training_state *t, const uint8_t *data, size_t n, struct pl_err *err)
 {

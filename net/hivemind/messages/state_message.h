@@ -21,7 +21,7 @@
 #define STATE_HEADER_MAX 256       /* bytes of a tensor's message without its buffer */
 #define STATE_PIECE_MIN 1024       /* hivemind sends pieces of 65536; empty ones would never end */
 
-/* A donor's side: what it hands on, frozen. */
+/* The donor's side: a frozen copy of its state. */
 struct state_tensor {
     struct pl_wire_type type;
     enum pl_compression method;
@@ -43,7 +43,7 @@ void state_source_clear(struct state_source *s);
 
 /* A newcomer's side. */
 struct state_load {
-    /* what has come */
+    /* the data received so far */
     uint8_t *metadata;
     size_t metadata_n;
     struct tensor_message *tensors;
@@ -58,8 +58,8 @@ struct state_load {
     size_t capacity, bytes, received, messages;
     int begun; /* a tensor is half there */
 };
-/* Expects these tensors first, and behind them no more than their optimizer's state takes: whatever
- * is beyond is refused before it is kept. A zeroed state_load takes any. */
+/* Expects these tensors first, and after them at most the bytes of their optimizer's state:
+ * anything beyond is refused before it is stored. A zeroed state_load takes any. */
 void state_load_expect(struct state_load *l, const struct schema_tensor *schema, size_t count);
 /* Expects any tensors, as many as these with as many bytes at most. */
 void state_load_expect_any(struct state_load *l, size_t bytes, size_t tensors);

@@ -7,9 +7,9 @@
  *   {buffer: 65536 bytes}
  *   {buffer: 65536 bytes}
  *
- * The syntax is left to protobuf-c. This file checks that the fields fit each other, since
- * the decoder of the buffer relies on it: dtype and method known, few axes, and exactly as many
- * bytes as the method needs for so many elements. */
+ * The syntax is left to protobuf-c. This file checks that the fields fit each other, since the
+ * decoder of the buffer relies on it: dtype and method known, few axes, and exactly as many bytes
+ * as the method needs for that number of elements. */
 #include "tensor_message.h"
 #include "ref/quant.h"
 #include "net/hivemind/messages/runtime.pb-c.h"
@@ -159,8 +159,8 @@ int tensor_unpack(struct tensor_message *m, const uint8_t *data, size_t bytes, s
     memset(m, 0, sizeof *m);
     if (!t) return PL_EFORMAT;
     rc = read_header(m, t, err);
-    /* Compares the buffer's length with what method and shape need, and the tables inside of the
-     * buffer. */
+    /* Compares the buffer's length with the length that method and shape need, and checks the
+     * tables inside the buffer. */
     if (!rc) rc = pl_wire_check(&n, m->method, &m->type, t->buffer.data, t->buffer.len, err);
     if (!rc) { /* the library allocated the buffer: take it instead of a copy */
         m->buffer = t->buffer.data;
@@ -227,9 +227,9 @@ static int join_append(struct tensor_join *j, const ProtobufCBinaryData *piece, 
         return pl_fail(err, PL_EFORMAT, "tensor: more than the %zu bytes its type needs",
                        j->expected);
     if (m->bytes + piece->len > j->capacity) {
-        /* Capacity doubles, so n bytes cost O(n) copies, and never exceeds what the description
-         * needs. It also never grows before the bytes have come: a description alone costs its
-         * sender as little as us. */
+        /* Capacity doubles, so n bytes cost O(n) copies, and never exceeds the size in the
+         * description. It grows only when bytes have arrived, so a description alone costs us
+         * almost nothing. */
         size_t capacity = j->capacity ? 2 * j->capacity : piece->len;
         uint8_t *more;
         if (capacity < m->bytes + piece->len) capacity = m->bytes + piece->len;

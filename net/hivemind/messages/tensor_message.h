@@ -7,7 +7,7 @@
 
 #define TENSOR_PIECE 65536 /* bytes of buffer in one message of a stream */
 
-/* What a message says. */
+/* The description in a message. */
 struct tensor_message {
     struct pl_wire_type type;
     enum pl_compression method;
@@ -17,7 +17,7 @@ struct tensor_message {
     size_t bytes;
 };
 
-/* A tensor without its values: what both sides of an average or of a download must agree on. */
+/* A tensor without its values. Both sides of an average or a download must agree on it. */
 struct schema_tensor {
     struct pl_wire_type type;
     int requires_grad;
@@ -37,8 +37,8 @@ void tensor_clear(struct tensor_message *m);
 /* Serializes m with its whole buffer; *out is freed with free(). */
 int tensor_pack(uint8_t **out, size_t *out_bytes, const struct tensor_message *m);
 
-/* How many messages a buffer of so many bytes is streamed in: at least one, since an empty tensor
- * needs its type sent; and the i-th of them. */
+/* The number of messages in which a buffer of this many bytes is streamed: at least one, which
+ * describes even an empty tensor; and the i-th of them. */
 size_t tensor_pieces(size_t bytes);
 int tensor_pack_piece(uint8_t **out, size_t *out_bytes, const struct tensor_message *m, size_t i);
 

@@ -157,9 +157,9 @@ static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
 {
     struct bytes message = { 0 }, made = { 0 };
     int rc = PL_OK;
-    /* What is signed: 0a, length, info without a signature, the plain message. The verifier clears
-     * the signature and serializes again, so both need the same bytes: fields in the order of
-     * their numbers, no defaults written out. */
+    /* The signed text: 0a, length, info without a signature, the plain message. The verifier clears
+     * the signature and serializes again, so both need the same bytes: fields in the order of their
+     * numbers, no defaults written out. */
     bytes_u8(&message, FIELD_1);
     bytes_varint(&message, protobuf_c_message_get_packed_size(info));
     message_pack(&message, info);
@@ -167,7 +167,7 @@ static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
     if (message.failed) rc = message.failed;
     else rc = rsa_key_sign(&made, a->key, bytes_at(&message), bytes_length(&message));
     if (!rc) {
-        /* What is sent: the same with the signature in it, so with another length. */
+        /* The bytes sent: the same with the signature in it, so with another length. */
         *signature = view(&made);
         bytes_u8(out, FIELD_1);
         bytes_varint(out, protobuf_c_message_get_packed_size(info));
@@ -196,7 +196,7 @@ int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct
     m.time = now;
     m.nonce = message_bytes(nonce, AUTH_NONCE);
     rc = bytes_add(&named, plain, n);
-    /* Our own addition, which hivemind ignores as an unknown field: who sends this request.
+    /* Our own addition, which hivemind ignores as an unknown field: the sender of this request.
      * Without it a member could forward another member's signed request and appear as its
      * sender. */
     if (!rc && a->self.length) {
@@ -295,8 +295,8 @@ static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
     return rc == PL_EPROTO ? pl_fail(err, rc, "message: not signed by its token's owner") : rc;
 }
 
-/* What only requests have: intended receiver, time, nonce. The nonce is taken last, so that
- * nothing unsigned uses memory. */
+/* The fields that only requests have: intended receiver, time, nonce. The nonce is stored last, so
+ * that unsigned requests use no memory. */
 static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *m,
                          const struct cursor *rest, struct pl_err *err)
 {

@@ -22,7 +22,7 @@ void auth_token_clear(struct auth_token *t);
 /* The wire's form. PL_EFORMAT for other bytes. */
 int auth_token_read(struct auth_token *t, const uint8_t *data, size_t n);
 int auth_token_write(struct bytes *out, const struct auth_token *t);
-/* What the authority signs. */
+/* The text that the authority signs. */
 int auth_token_message(struct bytes *out, const struct auth_token *t);
 /* The authority's part: a token for a key until `expiration` (s since 1970). */
 int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, const char *username,
@@ -62,8 +62,8 @@ int auth_check_sender(const uint8_t *plain, size_t n, const struct peer_id *send
 /* Appends the signed form of a plain message; nonce is filled, the answer has to bear it. */
 int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct auth *a,
                       double now, const void *plain, size_t n);
-/* PL_OK: *plain is the message without its field 1 (a view), nonce what the answer needs. PL_EPROTO
- * with a sentence. */
+/* PL_OK: *plain is the message without its field 1 (a view), nonce is needed for the answer.
+ * PL_EPROTO with a sentence. */
 int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUTH_NONCE],
                        struct auth *a, double now, const uint8_t *data, size_t n,
                        struct pl_err *err);
