@@ -133,11 +133,22 @@ static void renew_token(struct pl_collaborative *c)
         collaborative_warn(c, why.text);
 }
 
+/* A verified round accepts nothing of a peer that has more samples than TRAINING_WEIGHT_MAX allows
+ * (join_round). With a round that takes long, everybody would have too many for the next one: it
+ * fails for lack of values that count, takes as long, and so on. So there are no more batches
+ * during a round than leave room for the one with which the gradient departs. */
+static int must_wait(const struct pl_collaborative *c)
+{
+    const struct step_account *now = &c->now;
+    return c->o.verify && now->batches &&
+           now->samples + 2 * now->samples / now->batches > TRAINING_WEIGHT_MAX * c->o.target_batch;
+}
+
 /* Between two batches: apply the delayed step or the parameters' correction, whichever has come
  * back. */
 static int end_step(struct pl_collaborative *c, int rc, struct pl_err *err)
 {
-    if (!rc) rc = delayed_advance(c, 0, err);
+    if (!rc) rc = delayed_advance(c, must_wait(c), err);
     /* Local steps go on from where they are: phi is corrected before its next outer step. */
     if (!rc && c->delayed.state != DELAYED_COPYING && !c->outer.state &&
         (rc = collaborative_correct(c)))

@@ -23,6 +23,7 @@
 #define EPOCHS 4
 #define SAMPLES 2048 /* of a batch: two are the target */
 #define TARGET 4096
+#define SAMPLES_MAX (TRAINING_WEIGHT_MAX * TARGET) /* of one peer in a round */
 #define KNOWN 8 /* of the first one, with which a peer becomes known: far from any target */
 #define LOG_MAX 20000
 #define LIMIT 120.0 /* s that a gate may stay shut */
@@ -62,6 +63,7 @@ static int known, departures, batches, stepping, batches_at[EPOCHS + 1],
     waiter_batches_at[EPOCHS + 1];
 static int
     extra; /* batches that the delayed peer makes in its round before the other comes to it */
+static int verified;    /* rounds are, by BTARD */
 static int hold_steps;  /* its step ends only after the batch that follows its departure */
 static int hold_copies; /* its gradient's copy to the host waits for a batch */
 static int copies_held;
@@ -129,6 +131,8 @@ static int wait_for_departure(const struct peer *p, struct pl_err *err)
 {
     int rc = gate(&departures, p->steps + 1, err), more = p->steps + 1 < EPOCHS ? extra : 0;
     if (!rc) rc = gate(&batches, batches_at[p->steps] + more, err);
+    /* In a verified round the first one has to stop by itself, before it has too many samples. */
+    if (!rc && verified) await_noted(&batches, batches_at[p->steps] + SAMPLES_MAX / SAMPLES, 1);
     if (!rc) waiter_batches_at[p->steps] = noted(&batches);
     return rc;
 }
@@ -259,6 +263,7 @@ static void *train_loop(void *context)
                                           .lr = RATE,
                                           .epochs = EPOCHS,
                                           .average_state_every = 1000,
+                                          .verify = verified,
                                           .matchmaking_time = 5,
                                           .averaging_timeout = 60,
                                           .allreduce_timeout = 60,
