@@ -112,6 +112,9 @@ static void check_state(const struct trainer *t, const struct pl_collaborative_e
     if (!moves && e->status.epoch != t->epoch)
         sim_fail("peer %d has moved from epoch %lld to %lld without a step or a state",
                  t->peer->index, (long long)t->epoch, (long long)e->status.epoch);
+    if (!moves && t->distance != t->was)
+        sim_fail("peer %d has other parameters without a step, a state or a round: %.6f, not %.6f",
+                 t->peer->index, t->distance, t->was);
     if (e->kind != PL_COLLABORATIVE_LOADED) return;
     for (size_t i = 0; i < been_count && i < BEEN_MAX; i++)
         if (been[i].epoch == e->status.epoch &&
@@ -197,12 +200,25 @@ static void check_learnt(const struct trainer *t)
                  t->distance, plan.first_distance, set_back_most());
 }
 
+/* Of a peer with more, nothing counts in a verified round (training_rounds.c): one round that takes
+ * long must not be the reason for the next one to fail. */
+static void check_samples(const struct trainer *t, const struct pl_collaborative_event *e)
+{
+    if (plan.verify && e->due && !is_byzantine(t) &&
+        e->samples > TRAINING_WEIGHT_MAX * plan.target_batch)
+        sim_fail("peer %d brings %lld samples to a verified round", t->peer->index,
+                 (long long)e->samples);
+}
+
 void checks_event(struct trainer *t, const struct pl_collaborative_event *e)
 {
     static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
                                          "corrected", "behind", "warning", "end" };
     if (e->kind == PL_COLLABORATIVE_READY) t->has_joined = 1;
-    if (e->kind == PL_COLLABORATIVE_BATCH) return;
+    if (e->kind == PL_COLLABORATIVE_BATCH) {
+        check_samples(t, e);
+        return;
+    }
     t->is_behind = e->kind == PL_COLLABORATIVE_BEHIND;
     sim_log("peer %d %s: epoch %lld of %lld, %zu peers; round %d of %zu in %.1f s%s%s%s%s; at %.3f",
             t->peer->index, names[e->kind], (long long)e->status.epoch,
@@ -286,7 +302,9 @@ static void check_applied(struct trainer *t, const float *before, float *const *
     struct applied *a;
     double change;
     if (r->status || r->peers < 2 || !memcmp(r->group, none, sizeof none)) {
-        if (memcmp(before, after, n * sizeof *after))
+        /* A change of the parameters is copied to its round, and the copy is not used if that has
+         * failed; check_state sees the parameters. */
+        if (!plan_has_outer_steps() && memcmp(before, after, n * sizeof *after))
             sim_fail("peer %d: a round failed and has changed values", t->peer->index);
         return;
     }
@@ -448,8 +466,8 @@ static void check_now(void *context, uint64_t argument)
 {
     (void)context, (void)argument;
     for (int i = 0; i < plan.honest; i++)
-        if (sim_peers[i].bytes > MEMORY_MAX)
-            sim_fail("peer %d holds %zu bytes", i, sim_peers[i].bytes);
+        if (sim_peers[i].bytes_peak > MEMORY_MAX)
+            sim_fail("peer %d has held %zu bytes", i, sim_peers[i].bytes_peak);
     check_behind();
     sim_after(SIM_S, check_now, NULL, 0);
 }

@@ -117,7 +117,7 @@ static void play(uint64_t seed)
 
 static const char usage[] =
     "usage: simulate_faults [--first SEED] [--seeds N] [--seconds S] [--only FAULTS]\n"
-    "                       [--byzantine KIND] [--verbose | --packets]\n";
+    "                       [--byzantine KIND] [--algorithm NAME] [--verbose | --packets]\n";
 
 /* A process of its own for each seed: an abort, a hang or a leak is that seed's alone. */
 static int play_apart(uint64_t seed, const char *program)
@@ -138,9 +138,11 @@ static int play_apart(uint64_t seed, const char *program)
         printf("seed %llu: ended by signal %d%s\n", (unsigned long long)seed, WTERMSIG(status),
                WTERMSIG(status) == SIGPROF ? ", it took too long" : "");
     if (bad)
-        printf("  replay: %s --first %llu%s%s%s%s --verbose\n", program, (unsigned long long)seed,
-               plan_only < 0 ? "" : " --only ", plan_only < 0 ? "" : plan_faults[plan_only],
-               plan_kind < 0 ? "" : " --byzantine ", plan_kind < 0 ? "" : plan_kinds[plan_kind]);
+        printf("  replay: %s --first %llu%s%s%s%s%s%s --verbose\n", program,
+               (unsigned long long)seed, plan_only < 0 ? "" : " --only ",
+               plan_only < 0 ? "" : plan_faults[plan_only], plan_kind < 0 ? "" : " --byzantine ",
+               plan_kind < 0 ? "" : plan_kinds[plan_kind], plan_algorithm ? " --algorithm " : "",
+               plan_algorithm ? plan_algorithm : "");
     fflush(stdout);
     return bad;
 }
@@ -166,7 +168,8 @@ int main(int argc, char **argv)
             for (int k = 1; k < BYZANTINE_KINDS; k++)
                 if (!strcmp(plan_kinds[k], value)) plan_kind = k;
             i++;
-        } else if (!strcmp(argv[i], "--seconds")) seconds = strtod(value, NULL), i++;
+        } else if (!strcmp(argv[i], "--algorithm")) plan_algorithm = value, i++;
+        else if (!strcmp(argv[i], "--seconds")) seconds = strtod(value, NULL), i++;
         else {
             fputs(usage, stderr);
             return 2;

@@ -9,6 +9,7 @@ int plan_only = -1;
 const char *const plan_faults[FAULT_KINDS] = { "cuts", "breaks", "kills", "power", "stops",
                                                "slow", "clocks", "disk",  "memory" };
 
+const char *plan_algorithm;
 int plan_kind = -1;
 const char *const plan_kinds[BYZANTINE_KINDS] = {
     "",        "epoch-far", "epoch-near", "samples",       "for-ever",       "flood",
@@ -41,6 +42,35 @@ static void draw_faults(struct sim_random *r)
         if (single ? i == only : sim_random_happens(r, 0.4)) plan.faults[i] = n;
         if (plan_only >= 0) plan.faults[i] = i == plan_only ? most[i] : 0;
     }
+}
+
+/* By random numbers of their own: a seed keeps the rest of its swarm. */
+static void draw_algorithm(uint64_t seed)
+{
+    static const char *const algorithms[] = { "diloco", "local_sgd", "powersgd", "powersgd_own" };
+    struct sim_random r = { sim_digest(seed, "algorithm", 9) };
+    struct plan *p = &plan;
+    p->algorithm = "gradients";
+    if (sim_random_happens(&r, 0.3)) p->algorithm = algorithms[sim_random_below(&r, 4)];
+    if (plan_algorithm) p->algorithm = plan_algorithm;
+    p->inner_steps = 1 + (int64_t)sim_random_below(&r, 4);
+    /* Several groups at the same time: smaller ones under one key, or two keys. */
+    if (p->honest > 3 && sim_random_happens(&r, 0.1)) p->group_size = 2;
+    else if (p->honest > 3 && sim_random_happens(&r, 0.1)) p->group_bits = "0";
+    /* What goes together, and what does not: optimizer.h. */
+    if (p->verify || (p->clip && !strncmp(p->algorithm, "powersgd", 8))) p->algorithm = "gradients";
+    if (plan_has_outer_steps()) {
+        p->delay = PL_DELAY_NONE;
+        p->group_size = 0;
+        p->group_bits = NULL;
+        /* Each inner step takes a target batch of the peer's own samples. */
+        p->target_batch = p->batch;
+    }
+}
+
+int plan_has_outer_steps(void)
+{
+    return !strcmp(plan.algorithm, "diloco") || !strcmp(plan.algorithm, "local_sgd");
 }
 
 void plan_draw(uint64_t seed)
@@ -80,6 +110,7 @@ void plan_draw(uint64_t seed)
     sim_order.state = sim_random_next(&r);
     p->moderated = sim_random_happens(&r, 0.1);
     draw_byzantine(&r);
+    draw_algorithm(seed);
     sim_peer_count = p->honest + p->byzantine;
     for (int i = 0; i < sim_peer_count; i++) {
         struct sim_peer *x = &sim_peers[i];
@@ -93,8 +124,11 @@ void plan_draw(uint64_t seed)
 
 void plan_describe(char *text, size_t n)
 {
-    size_t used = (size_t)snprintf(text, n, "%d peers, %s, delay %d", plan.honest, plan.compression,
-                                   (int)plan.delay);
+    size_t used = (size_t)snprintf(text, n, "%d peers, %s, %s, delay %d", plan.honest,
+                                   plan.algorithm, plan.compression, (int)plan.delay);
+    if (plan.group_size && used < n)
+        used += (size_t)snprintf(text + used, n - used, ", groups of %zu", plan.group_size);
+    if (plan.group_bits && used < n) used += (size_t)snprintf(text + used, n - used, ", two keys");
     for (int i = plan.honest; i < plan.honest + plan.byzantine && used < n; i++)
         used += (size_t)snprintf(text + used, n - used, ", %s", plan_kinds[plan.kinds[i]]);
     if (plan.verify && used < n) used += (size_t)snprintf(text + used, n - used, ", btard");

@@ -64,6 +64,10 @@ struct plan {
     int64_t target_batch, batch;
     double batch_seconds, matchmaking_time, averaging_timeout, allreduce_timeout;
     const char *compression;
+    const char *algorithm;
+    int64_t inner_steps;    /* of diloco and local_sgd */
+    size_t group_size;      /* 0: all */
+    const char *group_bits; /* NULL: one key for all; else two keys */
     enum pl_collaborative_delay delay;
     enum plan_method method;
     double clip;
@@ -81,6 +85,8 @@ extern const char *const plan_faults[FAULT_KINDS];
 extern const char *const plan_kinds[BYZANTINE_KINDS];
 extern int plan_only; /* the one kind of faults that seeds have now; -1: as they are drawn */
 extern int plan_kind; /* the one Byzantine peer of all seeds; -1: as they are drawn */
+extern const char *plan_algorithm; /* of all seeds; NULL: as they are drawn */
+int plan_has_outer_steps(void);    /* changes of the parameters are averaged, not gradients */
 void plan_draw(uint64_t seed);
 void plan_describe(char *text, size_t n);
 

@@ -9,6 +9,7 @@
 
 #include "data/files/file.h"
 #include "data/models/checkpoint.h"
+#include "net/hivemind/optimizer/optimizer_internal.h"
 #include "net/hivemind/records/rsa_key.h"
 #include "net/libp2p/peer/identity.h"
 #include "runtime/backend_open.h"
@@ -24,6 +25,7 @@
 #define KEYS 24     /* RSA keys for records: peers and their boots share them in turn, */
 #define OWN_KEYS 22 /* but for those of two authorities */
 #define SECRET DISK_ROOT "secret"
+#define OUTER_MOMENTUM 0.3 /* with more of it, twelve epochs end before the swinging does */
 
 struct trainer trainers[SIM_PEERS_MAX];
 
@@ -169,12 +171,19 @@ static void save(struct session *s, int64_t epoch)
     if (!rc) s->t->saved = epoch;
 }
 
+/* The values that peers share: with outer steps phi, not what our inner steps have made of it. */
+static const float *shared_values(struct session *s, size_t i)
+{
+    if (!s->c || !s->c->outer.state) return pl_params_value(&s->params, i);
+    return pl_outer_get(s->c->outer.state, "phi") + s->c->trainer.state->tensors[i].offset;
+}
+
 static void measure_distance(struct session *s)
 {
     double sum = 0;
     size_t at = 0;
     for (size_t i = 0; i < s->params.count; i++) {
-        const float *x = pl_params_value(&s->params, i);
+        const float *x = shared_values(s, i);
         for (size_t k = 0; k < s->params.list[i].n; k++, at++)
             sum += ((double)x[k] - plan.optimum[at]) * ((double)x[k] - plan.optimum[at]);
     }
@@ -264,6 +273,11 @@ static void *run_session(void *argument)
                                           .context = s,
                                           .delay = plan.delay,
                                           .compression = plan.compression,
+                                          .algorithm = plan.algorithm,
+                                          .inner_steps = plan.inner_steps,
+                                          .outer_momentum = OUTER_MOMENTUM,
+                                          .group_size = plan.group_size,
+                                          .group_bits = plan.group_bits,
                                           .matchmaking_time = plan.matchmaking_time,
                                           .averaging_timeout = plan.averaging_timeout,
                                           .allreduce_timeout = plan.allreduce_timeout,
