@@ -1,7 +1,7 @@
 /* libp2p.c - the one place that knows both the host and its protocols.
  *
  * Order matters: identify first, because an unanswered identify keeps other daemons from opening
- * streams to us; a relay needs what stands before it. */
+ * streams to us; a relay needs the protocols before it. */
 #include "libp2p.h"
 #include "net/libp2p/protocols/identify.h"
 #include "net/libp2p/protocols/kad.h"

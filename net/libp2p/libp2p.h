@@ -6,7 +6,7 @@
 
 #include "net/libp2p/host/host.h"
 
-/* As host_open, which says what is borrowed and which errors there are; ended by host_close. */
+/* As host_open, which documents borrowed arguments and errors; closed by host_close. */
 int libp2p_open(struct host **h, struct loop *l, const struct host_options *o, struct pl_err *err);
 
 #endif

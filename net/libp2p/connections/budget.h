@@ -1,4 +1,4 @@
-/* budget.h - what a connection may begin: exist, expect a message, run a handler. [spec
+/* budget.h - admission of a connection, of a message that it awaits, and of its handlers. [spec
  * libp2p-wire 16] */
 #ifndef PL_BUDGET_H
 #define PL_BUDGET_H

@@ -274,7 +274,7 @@ static void free_connection(struct connection *c)
 
 static void on_closed(uv_handle_t *handle) { free_connection(handle->data); }
 
-/* What the engine still has to say: a TLS alert, or the last frames of an orderly end. */
+/* The engine's last bytes: a TLS alert, or the final frames of an orderly end. */
 static void write_last_bytes(struct connection *c, struct stream *carrier)
 {
     size_t n = bytes_length(&c->conn.wire);
@@ -284,8 +284,8 @@ static void write_last_bytes(struct connection *c, struct stream *carrier)
     else if (c->socket.state == SOCKET_IDLE) uv_try_write((uv_stream_t *)&c->socket.tcp, &buf, 1);
 }
 
-/* Tells everybody who used the connection. They may open and close what they like: it is in no
- * table any more. */
+/* Notifies all users of the connection. They may open and close connections meanwhile, since this
+ * one is no longer in any table. */
 static void finish_ended(struct connection *c)
 {
     const struct connection_dialer *dialer = c->dialer;

@@ -15,7 +15,7 @@
 #include "net/libp2p/muxing/conn.h"
 #include "net/loop/loop_uv.h"
 
-#define HOST_STALL_LIMIT 10.0 /* s that a socket may take nothing of what waits for it */
+#define HOST_STALL_LIMIT 10.0 /* s for which a socket may accept no bytes although some wait */
 
 struct connection;
 struct stream;
@@ -26,8 +26,8 @@ struct connection_events {
     void (*closed)(struct connection *c); /* leave the tables */
     void (*lost)(struct connection *c, const char *why); /* every stream of it fails */
     void (*before_flush)(struct connection *c);          /* the last moment to write */
-    void (*after_flush)(struct connection *c);           /* the socket has taken what it could */
-    void (*used)(struct connection *c);                  /* the bytes that it holds have changed */
+    void (*after_flush)(struct connection *c); /* the socket has taken as much as it could */
+    void (*used)(struct connection *c);        /* the bytes that it holds have changed */
     struct yamux_events streams;
 };
 
@@ -77,7 +77,7 @@ struct connection_socket {
     struct bytes sending; /* lent to libuv while writing */
     double progress_at;   /* s; when it last took something */
     double blocked_at;    /* s; since when it has had to wait, while writing */
-    size_t queue_seen;    /* what libuv still held then */
+    size_t queue_seen;    /* bytes in libuv's queue at that time */
 };
 
 /* The lists of the streams' part. */
@@ -134,7 +134,7 @@ void connection_end(struct connection *c, int status, const char *format, ...)
 size_t connection_unsent(const struct connection *c);
 /* The peer's connection on which to open a stream, or NULL. */
 struct connection *connection_best(const struct peer *p);
-/* Before the loop sleeps: flushes what is dirty, frees what has ended. */
+/* Before the loop sleeps: flushes connections with new output, frees those that have ended. */
 void connections_settle(struct connections *all);
 /* The address in a sockaddr. PL_ENOTFOUND: neither IPv4 nor IPv6. */
 int multiaddr_of_socket(struct multiaddr *a, const void *sa);

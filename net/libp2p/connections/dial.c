@@ -98,7 +98,7 @@ static void finish(struct dial *d, int status, const struct peer_id *peer, const
         return;
     }
     pl_fail(&copy, status, "%s", why);
-    /* Told before it is freed: the owner finds it in its list by its address. */
+    /* The owner is notified before this is freed: it finds it in its list by its address. */
     done(context, d, status, peer, copy.text);
     dial_abandon(d);
 }

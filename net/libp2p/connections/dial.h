@@ -27,9 +27,9 @@ struct dialing {
 
 /* The local port of a connection that we make.
  *
- * LISTENING: a router maps it as it maps the port that we listen on, so what our peers observe
- * is where others may find us. FREE: a router has let nothing in for it yet, so it is the one
- * with which to test whether somebody else is reachable. */
+ * LISTENING: a router maps it as it maps the port that we listen on, so others may reach us at the
+ * address that our peers observe. FREE: no router has a mapping for it yet, so it suits tests
+ * whether another peer is reachable. */
 enum dial_port { DIAL_LISTENING_PORT, DIAL_FREE_PORT };
 
 struct dial;
@@ -44,9 +44,9 @@ struct dial *dial_new(struct dialing *of, const struct multiaddr *a, const struc
  * dialed. listens: we play the listener above TCP. keeps_port: it fails rather than leave from a
  * free port. */
 void dial_invited(struct dial *d, int listens, int keeps_port);
-/* No more interest in it: whatever is under way is dropped, done is not called. */
+/* Cancels: the dial is dropped, and done is not called. */
 void dial_abandon(struct dial *d);
-/* The same, but a connection whose handshakes are under way goes on by itself. */
+/* The same, but a connection whose handshakes have begun continues by itself. */
 void dial_release(struct dial *d);
 const struct multiaddr *dial_address(const struct dial *d);
 /* 1: the socket is connected, and the handshakes are under way. */

@@ -1,5 +1,5 @@
-/* host_core.h - what every part of a host needs: the loop, our identity, the peerstore, the
- * accounts.
+/* host_core.h - the state that every part of a host needs: the loop, our identity, the peerstore,
+ * the accounts.
  *
  * The parts are built on each other: each knows only those that follow it in this list.
  *
@@ -10,7 +10,7 @@
  *   streams/
  *   stream_open.c    opens streams to a peer
  *   stream_select.c  negotiates a stream's protocol, then hands bytes to its handler
- *   stream_budget.c  what ends when a connection holds too much
+ *   stream_budget.c  ends streams when a connection holds too much
  *   stream_io.c      one stream: reading, writing, closing
  *   stream_turns.c   which request may be read now
  *   services.c       the table of protocols that we serve

@@ -26,7 +26,7 @@ static struct observation *find_observer(struct observer_list *list, const uint8
     return NULL;
 }
 
-/* Its own earlier place, a free one, or that of the observer whose report is oldest. */
+/* The observer's earlier entry, a free one, or the one with the oldest report. */
 static struct observation *place_for(struct observer_list *list, const uint8_t subnet[16])
 {
     struct observation *v = find_observer(list, subnet);

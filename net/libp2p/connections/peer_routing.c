@@ -1,14 +1,15 @@
-/* peer_routing.c - one search for each peer, shared by all who wait for a connection to it.
+/* peer_routing.c - one search for each peer, shared by all callers that wait for a connection to
+ * it.
  *
  *               known addresses used up           router has answered
  *   DIALING --------------------------> ASKING ----------------------> ASKED
  *      |                                   |                              |
  *      +--- connected: all who wait are told ----- none left: all fail ---+
  *
- * Up to DIALS_AT_ONCE addresses are dialed together, direct ones before relayed ones. An address
- * behind a router that drops our packets is answered by nobody: after HEAD_START the relayed
- * ones are tried as well, and other peers are asked. An address that failed is not dialed again
- * for a while (peerstore.h), unless a user names it. */
+ * Up to DIALS_AT_ONCE addresses are dialed together, direct ones before relayed ones. Behind a
+ * router that drops our packets nothing answers, so after HEAD_START the relayed addresses are
+ * tried as well, and other peers are asked. An address that failed is not dialed again for a while
+ * (peerstore.h), unless a user names it. */
 #include "peer_routing.h"
 #include "net/list.h"
 
@@ -93,7 +94,7 @@ void host_wait_cancel(struct host_wait *w)
 {
     if (!w) return;
     if (w->dial) dial_abandon(w->dial);
-    free_wait(w); /* a search goes on: somebody else may soon ask again */
+    free_wait(w); /* the search continues: another caller may soon need it */
 }
 
 static void on_wait_late(void *context)
@@ -182,7 +183,7 @@ static void free_search(struct peer_search *s)
     free(s);
 }
 
-/* One who waits leaves the search; its callback comes a moment later. */
+/* A waiting caller leaves the search; its callback is called a moment later. */
 static void complete_wait(struct host_wait *w, int status)
 {
     const struct peer_search *s = w->search;

@@ -5,8 +5,8 @@
 #include "dial.h"
 #include "watch.h"
 
-/* How other peers are asked for a peer's addresses: the Kademlia protocol registers it
- * (host_protocol.h). What is learned goes into the peerstore. */
+/* Asks other peers for a peer's addresses: the Kademlia protocol registers it (host_protocol.h).
+ * The addresses go into the peerstore. */
 typedef void router_done(void *context, int status, const char *why);
 struct router_query;
 struct peer_router {
@@ -19,12 +19,12 @@ struct peer_router {
 struct routing {
     struct host_core *core;
     struct dialing *dialing;
-    const struct peer_router *router; /* NULL: nobody can be asked */
+    const struct peer_router *router; /* NULL: no peer can be asked */
     struct host_wait *waits;          /* for one address, or completed: not those of a search */
 };
 
 enum routing_effort {
-    ROUTING_KNOWN, /* only addresses in the peerstore: for those who search themselves */
+    ROUTING_KNOWN, /* only addresses in the peerstore: for callers that search themselves */
     ROUTING_ASK    /* other peers are asked when those are used up */
 };
 

@@ -107,7 +107,7 @@ static void on_over(void *context)
     finish(p, PL_EAGAIN);
 }
 
-/* What is connected may end its handshakes; the rest is dropped. */
+/* Established connections may complete their handshakes; the other dials are dropped. */
 static void on_late(void *context)
 {
     struct punch *p = context;

@@ -1,10 +1,11 @@
 /* punch.h - several addresses of one peer are dialed together because it has asked for that, and
  * it may dial us at the same moment. [spec libp2p-wire 14]
  *
- * A router lets packets in from where packets went out to. So when two peers behind NAT dial each
- * other at the same time, from the ports that they listen on, each router takes the other's packets
- * for answers. Neither side accepts the connection then, or one of them does whose packet left
- * later: so the two have agreed which of them plays the listener above TCP. */
+ * A router lets in packets from an address to which packets have gone out. So if two peers behind
+ * NAT dial each other at the same time, from the ports that they listen on, each router takes the
+ * other's packets for answers. Then neither side, or the one whose packet left later, accepts the
+ * connection at TCP's level; so the two agree beforehand which of them acts as the listener above
+ * TCP. */
 #ifndef PL_PUNCH_H
 #define PL_PUNCH_H
 

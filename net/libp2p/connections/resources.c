@@ -120,7 +120,7 @@ static struct scope *enter_scope(struct resources *r, enum scope_kind kind, cons
     return s;
 }
 
-/* Time on the loop keeps a scope that has no account any more until resources_renew. */
+/* A scope without an account is kept until resources_renew if it has used time on the loop. */
 static int is_unused(const struct scope *s)
 {
     return !s->accounts && !s->used[RESOURCE_HANDLER_US];

@@ -1,4 +1,4 @@
-/* resources.h - who uses how much of this host, as go-libp2p's resource manager counts it: an
+/* resources.h - the use of this host by its peers, counted as in go-libp2p's resource manager: an
  * engine without sockets or clocks. [spec libp2p-wire 16]
  *
  * Each connection has an account. Its use is charged to several scopes at once:
@@ -91,7 +91,7 @@ struct account {
 
 /* descriptors: files that this process may have open, which bounds the connections. */
 void resources_init(struct resources *r, size_t descriptors);
-/* SIZE_MAX where there is none. */
+/* SIZE_MAX: no limit. */
 size_t resources_limit(const struct resources *r, enum scope_kind scope, enum resource kind);
 /* Frees the scopes; all accounts are closed before. */
 void resources_clear(struct resources *r);
@@ -100,7 +100,8 @@ void resources_clear(struct resources *r);
  * Returns PL_OK or PL_ENOMEM. */
 int resources_open(struct resources *r, struct account *a, const struct multiaddr *remote,
                    int dialed, double now);
-/* The connection has proven whose it is: its use moves to that peer. PL_OK or PL_ENOMEM. */
+/* The connection has proven its peer ID: its use is now charged to that peer. PL_OK or
+ * PL_ENOMEM. */
 int resources_authenticate(struct account *a, const struct peer_id *peer);
 /* Gives back all that it uses; time on the loop stays charged. May be called twice. */
 void resources_close(struct account *a);
@@ -114,7 +115,7 @@ void resources_report(struct resources *r, enum resource kind, size_t n);
 const struct scope *resources_count(struct account *a, enum resource kind, size_t n);
 /* The largest holder within a full scope: in the subnet that uses the most, the peer that does, and
  * of its connections the fullest. Of connections themselves: in that subnet, the one that has been
- * idle longest. Protected peers are spared as long as there are others. NULL: nobody uses any. */
+ * idle longest. Protected peers are spared as long as there are others. NULL: none is used. */
 struct account *resources_largest(struct resources *r, const struct scope *full,
                                   enum resource kind);
 

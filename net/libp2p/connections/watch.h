@@ -1,4 +1,4 @@
-/* watch.h - who wants to know of connections and changes of a host. */
+/* watch.h - subscriptions to connections and changes of a host. */
 #ifndef PL_HOST_WATCH_H
 #define PL_HOST_WATCH_H
 
@@ -6,12 +6,12 @@
 
 struct connection;
 
-/* How a connection that somebody waits for came out: status PL_OK, or why not, with a sentence that
- * says which side to look at. */
+/* The result of waiting for a connection: status PL_OK, or an error with a sentence that names the
+ * side at fault. */
 typedef void host_done(void *context, int status, const struct peer_id *peer,
                        const struct pl_err *err);
 struct host_wait; /* gone once done was called */
-/* done is not called any more. NULL may be canceled. */
+/* Afterwards done is not called. NULL may be canceled. */
 void host_wait_cancel(struct host_wait *w);
 
 /* `context` is the watcher's. Any may be NULL. */

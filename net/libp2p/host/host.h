@@ -41,8 +41,8 @@ struct host_protocol;
 int host_open(struct host **h, struct loop *l, const struct host_options *o,
               const struct host_protocol *const *protocols, size_t protocol_count,
               struct pl_err *err);
-/* Not from the loop's thread. Ends what is under way (callbacks still pending come with PL_EIO),
- * sends what is written, within HOST_GOODBYE_MAX, and frees it. NULL may be closed. */
+/* Not from the loop's thread. Ends all operations (pending callbacks get PL_EIO), sends all queued
+ * output, within HOST_GOODBYE_MAX, and frees the host. NULL may be closed. */
 void host_close(struct host *h);
 
 struct loop *host_loop(const struct host *h);
@@ -56,7 +56,7 @@ size_t host_addresses(const struct host *h, struct multiaddr *out, size_t max);
 void host_watch(struct host *h, struct host_watch *w);
 void host_unwatch(struct host *h, struct host_watch *w);
 
-/* --- who is where ----------------------------------------------------------------------------- */
+/* --- peers and addresses ---------------------------------------------------------------------- */
 
 /* s that an address is kept after it was reported, as hivemind's p2pd does */
 #define HOST_ADDRESS_TTL 1800.0
@@ -82,7 +82,8 @@ void host_disconnect(struct host *h, const struct peer_id *peer);
 int host_protect(struct host *h, const struct peer_id *peer);
 void host_unprotect(struct host *h, const struct peer_id *peer);
 struct resources;
-const struct resources *host_resources(const struct host *h); /* who uses how much: resources.h */
+const struct resources *host_resources(
+    const struct host *h); /* use of the host by its peers: resources.h */
 
 /* A connection to the peer: the one that is there, or dialed from the peerstore, or found by
  * asking connected peers. NULL: no memory (done is not called then). */
@@ -95,7 +96,7 @@ struct host_wait *host_dial(struct host *h, const struct multiaddr *a, double ti
 
 /* --- streams ---------------------------------------------------------------------------------- */
 
-/* Opens a stream to a peer, connecting first if need be. What is written at once travels with the
+/* Opens a stream to a peer, connecting first if need be. Data written at once are sent with the
  * negotiation. timeout_s: to connect and negotiate. NULL: no memory. */
 struct stream *stream_open(struct host *h, const struct peer_id *peer, const char *protocol,
                            double timeout_s, const struct stream_events *events, void *context);

@@ -18,7 +18,7 @@
 
 #define SWEEP_EVERY 30.0 /* s between checks for expired addresses, which live half an hour */
 
-/* --- what it serves --------------------------------------------------------------------------- */
+/* --- serving ---------------------------------------------------------------------------------- */
 
 int host_serve(struct host *h, const char *protocol, stream_opened *opened, void *context)
 {
@@ -126,7 +126,7 @@ static void begin_close(struct host *h)
     h->core.state = HOST_CLOSING;
     timer_stop(&h->sweep);
     turns_stop(&h->streams);
-    /* Protocols first: they may still use streams. Then callers that wait, then what is left. */
+    /* Protocols first: they may still use streams. Then waiting callers, then the rest. */
     host_stop_protocols(h);
     routing_close(&h->routing);
     streams_close_all(&h->streams);
@@ -161,8 +161,8 @@ static void close_here(void *context)
     begin_close(c->host);
 }
 
-/* The loop's thread does the work; this one waits until the host is freed, so that its caller
- * may free what the host had borrowed. */
+/* The loop's thread does the work; this one waits until the host is freed, so that its caller may
+ * free all that the host had borrowed. */
 void host_close(struct host *h)
 {
     struct closing c = { .host = h };
@@ -221,7 +221,7 @@ static size_t descriptors(void)
     return getrlimit(RLIMIT_NOFILE, &files) ? SIZE_MAX : (size_t)files.rlim_cur;
 }
 
-/* Each part learns which parts it builds on, and what to tell the ones above. */
+/* Each part gets the parts that it builds on, and callbacks to the parts above it. */
 static void assemble(struct host *h, struct loop *l, const struct host_options *o)
 {
     static const struct connection_events events = {

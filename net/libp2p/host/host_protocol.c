@@ -1,4 +1,4 @@
-/* host_protocol.c - the protocols that have joined a host, and what they may see of it.
+/* host_protocol.c - the protocols registered with a host, and their view of it.
  *
  * A protocol stops while connections still exist, last joined first: it may use those that it was
  * started after. Its state that streams point to is freed after the last connection. */
@@ -64,7 +64,7 @@ void host_set_circuits(struct host *h, const struct circuit_transport *circuits)
     h->dialing.circuits = circuits;
 }
 
-/* --- what a protocol may see ------------------------------------------------------------------ */
+/* --- a protocol's view of the host ------------------------------------------------------------ */
 
 struct peers *host_peerstore(struct host *h) { return &h->core.peers; }
 
@@ -98,7 +98,7 @@ void host_changed(struct host *h)
     if (h->core.state == HOST_RUNNING) watches_changed(h->watches);
 }
 
-/* Only what a connection from a listening port shows leads to that port. */
+/* Only an address observed on a connection from a listening port leads to that port. */
 void host_observe(struct host *h, const struct connection *c, const struct multiaddr *seen)
 {
     if (c->shares_port &&

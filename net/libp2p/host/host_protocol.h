@@ -1,4 +1,4 @@
-/* host_protocol.h - how libp2p's protocols join a host, and what they may see of it.
+/* host_protocol.h - registration of libp2p's protocols with a host, and their view of it.
  *
  * A protocol has a `struct host_protocol`, whose address is its name, and a state that the host
  * keeps for it. It serves streams by host_serve, gets events of connections by host_watch, and may
@@ -17,7 +17,7 @@
 
 struct host_protocol {
     int (*start)(struct host *h); /* PL_OK or a status, which fails host_open. May be NULL */
-    void (*stop)(struct host *h); /* the host closes: ends what is under way. May be NULL */
+    void (*stop)(struct host *h); /* the host closes: ends all operations. May be NULL */
     void (*free)(struct host *h); /* the last connection is gone. May be NULL */
 };
 
@@ -32,7 +32,7 @@ void host_set_state(struct host *h, const struct host_protocol *p, void *state);
 void host_set_router(struct host *h, const struct peer_router *router);
 void host_set_circuits(struct host *h, const struct circuit_transport *circuits);
 
-/* --- what a protocol may see ------------------------------------------------------------------ */
+/* --- a protocol's view of the host ------------------------------------------------------------ */
 
 struct peers *host_peerstore(struct host *h);
 /* In the peerstore, or NULL. */
@@ -54,17 +54,17 @@ struct host_wait *host_dial_back(struct host *h, const struct multiaddr *a, doub
 /* punch_start of this host. */
 struct punch *host_punch(struct host *h, const struct peer_id *peer, const struct multiaddr *to,
                          size_t count, enum punch_role role, punch_done *done, void *context);
-/* Our address of that IP version as others see it: the one that counts, else the one reported
- * last. *agreed: it counts. PL_ENOTFOUND: nobody has reported one. */
+/* Our address of that IP version as others see it: the one that observers agree on (*agreed 1),
+ * otherwise the one reported last. PL_ENOTFOUND: none was reported. */
 int host_observed_address(const struct host *h, int family, struct multiaddr *a, int *agreed);
 
 /* Our addresses have changed: calls the watchers. */
 void host_changed(struct host *h);
 /* The peer at the other end of that connection sees us at that address (identify). */
 void host_observe(struct host *h, const struct connection *c, const struct multiaddr *seen);
-/* Identify has learned who a peer is: calls the watchers. */
+/* Identify has received a peer's data: calls the watchers. */
 void host_identified(struct host *h, const struct peer_id *peer);
-/* A stream, but other peers are not asked for addresses: for those who search themselves. */
+/* A stream, but other peers are not asked for addresses: for callers that search themselves. */
 struct stream *stream_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
                                  double timeout_s, const struct stream_events *events,
                                  void *context);

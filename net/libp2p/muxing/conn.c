@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define GREETING_SHOWN 40 /* characters of what another protocol says first */
+#define GREETING_SHOWN 40 /* characters of another protocol's greeting that are quoted */
 #define GREETING_LEAST 3  /* fewer say nothing */
 #define TRIM_ABOVE 4096   /* bytes of an empty buffer that are worth keeping */
 
@@ -86,7 +86,7 @@ static int encrypt(struct conn *c)
     return rc;
 }
 
-/* Data stop at wire_high: what is urgent would wait behind them. */
+/* Data stop at wire_high, otherwise urgent frames would wait behind them. */
 static void set_send_budget(struct conn *c)
 {
     size_t held = bytes_length(&c->wire) + c->under_way;
@@ -111,7 +111,7 @@ static int no_agreement(int rc, const char *what, struct pl_err *err)
                    what);
 }
 
-/* What a server of another kind greets with: its first line says which. */
+/* The greeting of another kind of server: its first line is quoted in the error. */
 static int other_protocol(const struct bytes *in, struct pl_err *err)
 {
     const char *text = (const char *)bytes_at(in);
@@ -155,7 +155,7 @@ static int on_plain(struct conn *c, double now, struct pl_err *err)
 
 /* Two sockets that connect to each other at the same moment become one connection, without a
  * listener: both sides propose, take the other's proposal for an agreement, and begin the
- * handshake. Then what comes first is a dialer's message: in Noise an ephemeral key alone, in
+ * handshake. Then the first message to arrive is a dialer's: in Noise an ephemeral key alone, in
  * TLS a ClientHello. */
 static int is_from_dialer(struct conn *c, const uint8_t *data, size_t n)
 {
@@ -165,7 +165,7 @@ static int is_from_dialer(struct conn *c, const uint8_t *data, size_t n)
     return tls ? n > 5 && data[0] == 22 && data[5] == 1 : n > 1 && data[0] == 0 && data[1] == 32;
 }
 
-/* Bytes of the handshake, and what is encrypted after it. */
+/* Bytes of the handshake, and encrypted bytes after it. */
 static int receive_secure(struct conn *c, const uint8_t *data, size_t n, struct pl_err *err)
 {
     if (c->dialer && c->state == CONN_HANDSHAKE && is_from_dialer(c, data, n)) {

@@ -15,8 +15,8 @@
 
 #define CONN_SETUP_LIMIT 15.0 /* s from TCP to streams, as in go-libp2p */
 /* Encrypted bytes that may wait for a slow socket: data stop at wire_high, the rest is answers to a
- * peer that reads nothing. What is urgent waits behind them, so they are what the socket takes in
- * CONN_WIRE_S, within these bounds. */
+ * peer that reads nothing. Urgent frames wait behind them, so wire_high is the number of bytes that
+ * the socket takes in CONN_WIRE_S, within these bounds. */
 #define CONN_WIRE_MAX (8u << 20)
 #define CONN_WIRE_HIGH (1u << 20)
 #define CONN_WIRE_LOW (128u << 10)
@@ -25,7 +25,7 @@
 enum conn_state { CONN_SECURITY, CONN_HANDSHAKE, CONN_MUXER, CONN_OPEN, CONN_CLOSED };
 
 struct conn_events {
-    void (*open)(void *context); /* streams may be opened; secure->remote says who it is */
+    void (*open)(void *context); /* streams may be opened; secure->remote is the peer's ID */
     struct yamux_events streams;
 };
 
@@ -35,7 +35,7 @@ struct conn {
     enum conn_state state;
     struct secure *secure;
     struct yamux yamux;
-    struct bytes frames; /* what yamux calls append to; conn_flush encrypts it */
+    struct bytes frames; /* output of yamux calls; conn_flush encrypts it */
     struct bytes wire;   /* to be written to the socket; the owner takes from it */
     /* bytes taken from it that the socket still holds back; the owner's figure */
     size_t under_way;
@@ -64,7 +64,7 @@ int conn_receive(struct conn *c, const uint8_t *data, size_t n, double now, stru
 /* Call after any yamux_ function on c->yamux with &c->frames, and when the socket has taken bytes:
  * encrypts into c->wire and lets waiting streams fill it up to wire_high. */
 int conn_flush(struct conn *c);
-/* The socket has taken n bytes in so many seconds, in which it always had some to take. */
+/* The socket has taken n bytes in this many seconds, during which bytes were always waiting. */
 void conn_took(struct conn *c, size_t n, double seconds);
 /* Keep-alive, once open. */
 int conn_tick(struct conn *c, double now, struct pl_err *err);

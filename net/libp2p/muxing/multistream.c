@@ -69,7 +69,8 @@ static int on_answer(struct multistream *m, const char *text, size_t n, struct b
     return multistream_token(out, next, strlen(next)) ? PL_ENOMEM : PL_EAGAIN;
 }
 
-/* The listener: accepts what it serves, refuses the rest, and a dialer that only guesses. */
+/* The listener: accepts protocols that it serves, refuses others, and gives up a dialer that only
+ * guesses. */
 static int on_proposal(struct multistream *m, const char *text, size_t n, struct bytes *out)
 {
     int index = m->find(m->context, text, n);
@@ -82,7 +83,8 @@ static int on_proposal(struct multistream *m, const char *text, size_t n, struct
 }
 
 /* Its first byte is the length, so other beginnings belong to another protocol: an ssh or mail
- * server sends a line and waits, and would not end what looks like a long token. */
+ * server sends a line and waits, and would never complete the long token that its first byte
+ * announces. */
 static int begins_well(const struct cursor *c)
 {
     static const char start[] = "\023/multistream/1.0.0\n";

@@ -30,9 +30,9 @@ int multistream_dial(struct multistream *m, const char *const *wanted, size_t co
 int multistream_listen(struct multistream *m, multistream_find_fn *find, void *context,
                        struct bytes *out);
 
-/* Reads whole tokens from c and not a byte more: what follows belongs to the protocol. PL_OK:
- * agreed on m->agreed. PL_EAGAIN: more bytes are needed. PL_ENOTFOUND: the dialer has nothing
- * left to propose. PL_EPROTO: the other side does not speak multistream. */
+/* Reads whole tokens from c and not a byte more: the bytes after them belong to the protocol.
+ * PL_OK: agreed on m->agreed. PL_EAGAIN: more bytes are needed. PL_ENOTFOUND: the dialer has
+ * nothing left to propose. PL_EPROTO: the other side does not speak multistream. */
 int multistream_receive(struct multistream *m, struct cursor *c, struct bytes *out);
 
 int multistream_token(struct bytes *out, const char *text, size_t n);

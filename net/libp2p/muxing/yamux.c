@@ -3,7 +3,7 @@
  *   SYN ----->  opens a stream (odd IDs: the dialer's, even: the listener's)
  *   <---- ACK   the other side has taken it
  *   DATA        at most as many bytes as the receiver's window has credit for
- *   WINDOW      the receiver has read: so many more bytes may be sent (256 KiB at first)
+ *   WINDOW      the receiver has read: that many more bytes may be sent (256 KiB at first)
  *   FIN         this side has written everything;  RST: neither side goes on
  *   PING        is the other side alive, and how far;  GO_AWAY: no new streams
  *
@@ -134,8 +134,9 @@ int yamux_pump(struct yamux *y, struct bytes *out)
     return out->failed;
 }
 
-/* Credit is worth a frame once half of the window is free, or when somebody waits for `need` bytes.
- * A window that is used up within a few round trips is too small for the path: it doubles. */
+/* Credit is worth a frame once half of the window is free, or when the reader waits for `need`
+ * bytes. A window that is used up within a few round trips is too small for the path: it
+ * doubles. */
 static int grant(struct yamux *y, struct yamux_stream *s, size_t need, struct bytes *out)
 {
     size_t used = bytes_length(&s->in) + s->granted;
@@ -187,7 +188,7 @@ int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out)
     return send_fin(s, out);
 }
 
-/* RST drops what waits on both sides. */
+/* RST drops the queued data of both sides. */
 static int reset_stream(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
     if (is_over(s)) return PL_OK;
@@ -252,7 +253,7 @@ static void notify(struct yamux *y, struct yamux_stream *s)
     else if (is_over(s)) yamux_table_remove(y, s);
 }
 
-/* Credit: so many more bytes may be sent on the stream. */
+/* Credit: that many more bytes may be sent on the stream. */
 static int on_window_update(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
                             struct pl_err *err)
 {
@@ -275,7 +276,7 @@ static int on_data_header(struct yamux *y, const struct yamux_frame *f, struct b
     struct yamux_stream *s = yamux_table_find(y, f->stream);
     y->body = *f;
     y->body_left = f->length;
-    if (!s || s->reset) { /* gone: the body is read and dropped, within what it might have had */
+    if (!s || s->reset) { /* gone: the body is read and dropped, up to the largest window */
         if (f->length > YAMUX_MESSAGE_MAX)
             return protocol_error(out, err, "a frame larger than any window", f->stream);
         return PL_OK;

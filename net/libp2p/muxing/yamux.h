@@ -6,12 +6,12 @@
 #include "net/buffer_queue.h"
 
 #define YAMUX_WINDOW 262144u /* credit of a new stream, by the protocol */
-/* what a busy stream's window grows to; go-yamux's figure */
+/* largest window of a busy stream; go-yamux's figure */
 #define YAMUX_WINDOW_MAX (16u << 20)
-#define YAMUX_MESSAGE_MAX (65u << 20) /* what it grows to for one awaited message */
+#define YAMUX_MESSAGE_MAX (65u << 20) /* largest window for one awaited message */
 #define YAMUX_GROWN_MAX (128u << 20)  /* of all windows of a connection, beyond 256 KiB each */
 #define YAMUX_STREAMS_MAX 1024        /* inbound streams of one connection; more get a reset */
-#define YAMUX_UNACKED_MAX 256         /* our opened streams that nobody took yet */
+#define YAMUX_UNACKED_MAX 256         /* our opened streams that are not acknowledged yet */
 #define YAMUX_BODY_MAX 65524u         /* of a frame that we send: 64 KiB with its header */
 #define YAMUX_PING_EVERY 30.0         /* s */
 /* s without the answer, nor anything else: the peer is dead. On a slow line a ping waits behind
@@ -34,7 +34,7 @@ int yamux_frame_get(struct cursor *c, struct yamux_frame *f);
 struct yamux_stream {
     uint32_t id;
     struct bytes in;             /* arrived and not yet taken; the reader calls yamux_took */
-    int in_ended;                /* 1: FIN came; what is in `in` is the last of it */
+    int in_ended;                /* 1: FIN came; `in` holds the last bytes */
     int out_ended;               /* 1: FIN is sent, or will be once `waiting` is out */
     int reset;                   /* 1: either side reset it; nothing more comes or goes */
     struct buffer_queue waiting; /* written by us; goes out as credit and send_budget allow */
@@ -42,10 +42,10 @@ struct yamux_stream {
     /* private */
     uint32_t credit;   /* bytes that we may still send */
     uint32_t window;   /* bytes that the other side may have under way or unread */
-    uint32_t granted;  /* of the window: what it still may send */
+    uint32_t granted;  /* bytes that it may still send within the window */
     double granted_at; /* s; when credit was last given */
     int acked, fin_sent, remote_opened, released, ready, idle_ticks;
-    int answers;   /* 1: what waits in it counts in the connection's answers, too */
+    int answers;   /* 1: its queued bytes count in the connection's answers, too */
     size_t waited; /* waiting at the last tick, for the released */
     struct yamux_stream *next, *ready_next, *ready_prev; /* in its bucket; in line to send */
 };
@@ -95,33 +95,34 @@ int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *
  * dead. */
 int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err);
 double yamux_due(const struct yamux *y);
-/* Sends what waits, in turns of one frame a stream, until send_budget is used up. */
+/* Sends queued data, one frame of each stream in turn, until send_budget is used up. */
 int yamux_pump(struct yamux *y, struct bytes *out);
 
 /* PL_EAGAIN while too many of our streams are unacknowledged, or after the peer sent go-away. The
  * stream belongs to y until yamux_release. */
 int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out);
-/* Sends what credit and send_budget allow, keeps a copy of the rest. */
+/* Sends as much as credit and send_budget allow, keeps a copy of the rest. */
 int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_t n,
                 struct bytes *out);
-/* The same for what *data holds, without a copy; it goes out with the next yamux_pump. *data is
- * empty afterwards; its memory may be of what has been sent. */
+/* The same for the contents of *data, without a copy; they are sent by the next yamux_pump. *data
+ * is empty afterwards, perhaps with the memory of data that were sent. */
 int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data);
 /* n bytes of s->in are done with: drops them and gives credit back. */
 int yamux_took(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
-/* The reader waits until n bytes lie in s->in: opens the window so far, or both sides would wait
- * for ever. PL_ELIMIT if n is above YAMUX_MESSAGE_MAX or other streams' windows take too much. */
+/* The reader waits until n bytes lie in s->in: opens the window that far, otherwise both sides
+ * would wait for each other. PL_ELIMIT if n is above YAMUX_MESSAGE_MAX or other streams' windows
+ * take too much. */
 int yamux_expect(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
-/* The stream goes both ways at once: what waits in it no longer counts as answers. */
+/* The stream is bidirectional: its queued bytes no longer count as answers. */
 void yamux_exempt(struct yamux *y, struct yamux_stream *s);
 int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out); /* FIN */
-/* The layer above is done with the stream. Finished, it lingers until what waits is out and the
- * other side has ended too; otherwise it is reset. */
+/* The layer above is done with the stream. A finished stream lingers until its queued data are sent
+ * and the other side has ended too; otherwise it is reset. */
 void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out);
 
 /* --- the table of streams (yamux_table.c), for yamux.c alone -------------------------------- */
 
-/* NULL: no stream has this ID (any more). */
+/* NULL: no stream has this ID, or no longer. */
 struct yamux_stream *yamux_table_find(const struct yamux *y, uint32_t id);
 /* With a whole window either way. NULL: no memory. */
 struct yamux_stream *yamux_table_add(struct yamux *y, uint32_t id);
@@ -129,7 +130,7 @@ struct yamux_stream *yamux_table_add(struct yamux *y, uint32_t id);
 void yamux_table_remove(struct yamux *y, struct yamux_stream *s);
 /* n more bytes wait in the stream, or with a minus fewer. */
 void yamux_table_count_waiting(struct yamux *y, const struct yamux_stream *s, size_t n);
-/* Drops what waits to be sent; what lies unread. */
+/* Drops data queued to be sent; drops unread data. */
 void yamux_table_drop_waiting(struct yamux *y, struct yamux_stream *s);
 void yamux_table_drop_in(struct yamux *y, struct yamux_stream *s);
 /* The other side has acknowledged its SYN, in whatever way. */

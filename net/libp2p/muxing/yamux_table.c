@@ -113,7 +113,7 @@ void yamux_table_drop_waiting(struct yamux *y, struct yamux_stream *s)
     yamux_ready_leave(y, s);
 }
 
-/* Unread bytes of a stream that nobody reads any more. */
+/* Unread bytes of a stream without a reader. */
 void yamux_table_drop_in(struct yamux *y, struct yamux_stream *s)
 {
     y->held -= bytes_length(&s->in);

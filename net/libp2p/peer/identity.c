@@ -290,7 +290,7 @@ int identity_file(struct identity *me, const char *path, struct pl_err *err)
     if (rc) return rc;
     rc = identity_serialize(me, &out);
     if (!rc) {
-        mode_t before = umask(0277); /* nobody else reads it, not even for a moment */
+        mode_t before = umask(0277); /* no other user may read it, not even for a moment */
         rc = pl_file_write(path, bytes_at(&out), bytes_length(&out), err);
         umask(before);
     }

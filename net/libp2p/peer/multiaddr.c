@@ -245,7 +245,8 @@ int multiaddr_from_text(struct multiaddr *a, const char *text, struct pl_err *er
     return a->length ? PL_OK : pl_fail(err, PL_EFORMAT, "address: empty");
 }
 
-/* What a dialer can use: one IP address or name, TCP, perhaps a relay, perhaps a peer. */
+/* The addresses that a dialer can use: one IP address or name, TCP, perhaps a relay, perhaps a
+ * peer. */
 int multiaddr_target(struct multiaddr_target *t, const struct multiaddr *a)
 {
     struct cursor c = { a->bytes, a->length };
@@ -281,7 +282,8 @@ int multiaddr_target(struct multiaddr_target *t, const struct multiaddr *a)
     return want == HOST || want == TCP ? PL_ENOTFOUND : PL_OK;
 }
 
-/* The ID at the end says who should be there, not where; peers compare addresses without it. */
+/* The ID at the end names the expected peer and is no part of the location; peers compare addresses
+ * without it. */
 void multiaddr_strip_peer(struct multiaddr *a, const struct peer_id *id)
 {
     struct multiaddr tail = { 0 };

@@ -21,7 +21,7 @@ int multiaddr_parse(struct multiaddr *a, const uint8_t *bytes, size_t n);
 /* text holds MULTIADDR_TEXT_MAX bytes. A name's unprintable bytes become '?'. */
 void multiaddr_text(char *text, const struct multiaddr *a);
 
-/* What a dialer needs. */
+/* An address as a dialer needs it. */
 struct multiaddr_target {
     int family;      /* 4, 6, or 0 for a name */
     uint8_t ip[16];  /* ip4 uses the first 4 */
@@ -35,12 +35,12 @@ struct multiaddr_target {
  * address of a transport that we don't speak. */
 int multiaddr_target(struct multiaddr_target *t, const struct multiaddr *a);
 
-/* Builders: appended to what is there. PL_ELIMIT when it does not fit. */
+/* Builders: append to the address. PL_ELIMIT when it does not fit. */
 int multiaddr_add_ip(struct multiaddr *a, int family, const uint8_t *ip);
 int multiaddr_add_tcp(struct multiaddr *a, uint16_t port);
 int multiaddr_add_peer(struct multiaddr *a, const struct peer_id *id);
 int multiaddr_add_circuit(struct multiaddr *a);
-/* Drops a last /p2p/ID, if that is what the address ends in. */
+/* Drops a final /p2p/ID, if the address has one. */
 void multiaddr_strip_peer(struct multiaddr *a, const struct peer_id *id);
 int multiaddr_equal(const struct multiaddr *a, const struct multiaddr *b);
 

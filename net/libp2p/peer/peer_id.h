@@ -1,4 +1,4 @@
-/* peer_id.h - who a peer is: the multihash of its public key. [spec libp2p-wire 2] */
+/* peer_id.h - a peer's identity: the multihash of its public key. [spec libp2p-wire 2] */
 #ifndef PL_PEER_ID_H
 #define PL_PEER_ID_H
 

@@ -3,9 +3,9 @@
  *   Envelope { public key; payload type 03 01;
  *              payload = PeerRecord { id, seq, addresses }; signature }
  *
- * Signed is not the payload alone: length-prefixed domain "libp2p-peer-record", type and
- * payload, so that a signature made for something else is none here. Identify carries the
- * envelope; anybody may pass it on, and nobody can change it. */
+ * The signature covers more than the payload: length-prefixed domain "libp2p-peer-record", type and
+ * payload, so that a signature made for another purpose is invalid here. Identify carries the
+ * envelope; any peer may pass it on, and none can change it. */
 #include "peer_record.h"
 #include "net/message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
@@ -16,7 +16,7 @@
 static const char domain[] = "libp2p-peer-record";
 static const uint8_t payload_type[] = { 0x03, 0x01 };
 
-/* What the signature covers: three texts, each with its length in front. */
+/* The signed text: three texts, each with its length in front. */
 static int signed_bytes(struct bytes *out, const uint8_t *payload, size_t n)
 {
     bytes_varint(out, sizeof domain - 1);
@@ -85,7 +85,7 @@ int record_put(struct bytes *out, const struct identity *me, uint64_t seq,
     return rc;
 }
 
-/* The envelope's signature and whose key made it. */
+/* The envelope's signature, and the key that made it. */
 static int check_envelope(struct peer_id *signer, const Libp2p__Envelope *e)
 {
     struct bytes text = { 0 }, key = { 0 };

@@ -19,7 +19,7 @@ struct record {
 /* A record of ours in its envelope. */
 int record_put(struct bytes *out, const struct identity *me, uint64_t seq,
                const struct multiaddr *addresses, size_t count);
-/* Checks an envelope: signature, whose key it is, and that the record is that peer's. Addresses
+/* Checks an envelope: its signature, and that the record is about the peer with that key. Addresses
  * that we cannot read are left out. PL_EFORMAT, PL_ELIMIT or PL_EPROTO. */
 int record_get(struct record *r, const uint8_t *envelope, size_t n);
 

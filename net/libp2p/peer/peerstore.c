@@ -1,9 +1,9 @@
 /* peerstore.c - a hash table of peers with their addresses.
  *
- * Everything in it comes from others, so everything is bounded: peers, addresses of each, bytes
- * of protocol names. A full list gives up what failed most or expires first; a full table the
- * peer that was seen longest ago and is not connected. An address that fails is dialed again
- * after 5, 10, 20 ... up to 300 seconds. */
+ * Everything in it comes from others, so everything is bounded: peers, addresses of each, bytes of
+ * protocol names. A full list drops the address that failed most or expires first; a full table the
+ * peer that was seen longest ago and is not connected. An address that fails is dialed again after
+ * 5, 10, 20 ... up to 300 seconds. */
 #include "peerstore.h"
 
 #include <math.h>
@@ -138,7 +138,7 @@ void peers_expire(struct peers *t, double now)
 
 /* --- one peer --------------------------------------------------------------------------------- */
 
-/* The address without a last /p2p; whose that was, if any. A relayed address ends in
+/* The address without a final /p2p, and the peer that this names, if any. A relayed address ends in
  * /p2p/RELAY/p2p-circuit[/p2p/PEER], of which only the last part is the peer's. */
 static int strip(struct multiaddr *out, struct peer_id *last, const struct multiaddr *a)
 {
@@ -158,7 +158,8 @@ static struct address *find_address(struct peer *p, const struct multiaddr *a)
     return NULL;
 }
 
-/* The one to give up for a new address: what failed most, then what ends first. */
+/* The address to replace by a new one: the one that failed most, then the one that expires
+ * first. */
 static struct address *worst_address(struct peer *p)
 {
     struct address *worst = &p->addresses[0];
@@ -268,7 +269,7 @@ enum address_scope multiaddr_scope(const struct multiaddr *a)
     return SCOPE_PUBLIC;
 }
 
-/* A peer on the internet cannot know who listens on our loopback: such an address would make us
+/* A peer on the internet cannot know the listeners on our loopback: such an address would make us
  * dial ourselves, or our neighbours. */
 int multiaddr_believable(const struct multiaddr *told, const struct multiaddr *over)
 {

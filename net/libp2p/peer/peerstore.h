@@ -1,5 +1,5 @@
-/* peerstore.h - what is known about peers: addresses with expiry and back-off, protocols,
- * connections. A table without sockets or clocks. [spec libp2p-wire 4, 9, 11] */
+/* peerstore.h - known peers: addresses with expiry and back-off, protocols, connections. A table
+ * without sockets or clocks. [spec libp2p-wire 4, 9, 11] */
 #ifndef PL_PEERS_H
 #define PL_PEERS_H
 
@@ -43,7 +43,7 @@ struct peer {
 struct peers {
     struct peer **buckets;
     size_t bucket_count, count;
-    uint64_t seed; /* against strangers who choose ids for one bucket */
+    uint64_t seed; /* against strangers that choose ids for one bucket */
 };
 
 void peers_clear(struct peers *t);
@@ -60,7 +60,7 @@ void peers_expire(struct peers *t, double now);
 /* An address without any last /p2p, or with the peer's own. Known ones live on at least till
  * `expires`. PL_EPROTO: another peer's. PL_ELIMIT: its list is full of better ones. */
 int peer_learn(struct peer *p, const struct multiaddr *a, double expires);
-/* What came of dialing it: a failed one waits BACKOFF_FIRST, twice as long each time. */
+/* The result of dialing it: after a failure it waits BACKOFF_FIRST, twice as long each time. */
 void peer_address_failed(struct peer *p, const struct multiaddr *a, double now);
 void peer_address_worked(struct peer *p, const struct multiaddr *a);
 /* Texts, each ending in a zero byte. */

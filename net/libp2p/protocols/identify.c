@@ -1,12 +1,12 @@
-/* identify.c - peers tell each other who they are. [spec libp2p-wire 9]
+/* identify.c - peers exchange their keys, addresses and protocols. [spec libp2p-wire 9]
  *
  *   /ipfs/id/1.0.0       the dialer of the stream reads: key, addresses, protocols, and under which
  *                        address the other side sees it
  *   /ipfs/id/push/1.0.0  the dialer of the stream writes the same message, because it has changed
  *
- * Both sides ask on every new connection. The addresses that count are those of the signed record:
- * then a peer can pass on another's. An unanswered identify keeps go-libp2p from opening streams to
- * us for a minute, so we answer before anything else. */
+ * Both sides ask on every new connection. Only the addresses of the signed record count: other
+ * peers can pass them on. An unanswered identify keeps go-libp2p from opening streams to us for a
+ * minute, so we answer before anything else. */
 #include "identify.h"
 #include "net/libp2p/host/host_protocol.h"
 #include "net/list.h"
@@ -129,7 +129,8 @@ static void set_protocols(struct peer *p, const struct identify_message *m)
     bytes_clear(&texts);
 }
 
-/* Its addresses: the signed record's if there is a valid one, else what it says. */
+/* Its addresses: those of the signed record if there is a valid one, otherwise those of the
+ * message. */
 static void set_addresses(struct host *h, struct connection *l, const struct identify_message *m)
 {
     struct record *r = &identify_of(h)->record;
@@ -138,7 +139,7 @@ static void set_addresses(struct host *h, struct connection *l, const struct ide
     size_t count = m->address_count;
     double until = loop_now(host_loop(h)) + HOST_ADDRESS_TTL;
     if (m->record_bytes && !record_get(r, m->record, m->record_bytes)) {
-        if (!peer_id_equal(&r->peer, &p->id)) return; /* somebody else's: none of it is believed */
+        if (!peer_id_equal(&r->peer, &p->id)) return; /* another peer's record: it is ignored */
         if (r->seq < p->record_seq) return;
         p->record_seq = r->seq;
         list = r->addresses;
@@ -209,7 +210,7 @@ static void on_connection(void *context, struct connection *l)
     if (x && !(x->stream = stream_open_on(l, ID, IDENTIFY_LIMIT, &events, x))) finish(x);
 }
 
-/* --- what has changed ------------------------------------------------------------------------- */
+/* --- changes ---------------------------------------------------------------------------------- */
 
 /* Only to peers that serve the push protocol. */
 static void push_to(struct host *h, struct connection *l)

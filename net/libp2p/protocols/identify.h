@@ -1,5 +1,5 @@
-/* identify.h - peers tell one another who they are: addresses, protocols, how they see the other.
- * [spec libp2p-wire 9] */
+/* identify.h - peers exchange their keys, addresses and protocols, and the address at which they
+ * see the other. [spec libp2p-wire 9] */
 #ifndef PL_IDENTIFY_H
 #define PL_IDENTIFY_H
 
@@ -31,7 +31,7 @@ int identify_put(struct bytes *out, const struct identify_message *m);
 int identify_get(struct identify_message *m, const uint8_t *data, size_t n);
 void identify_clear(struct identify_message *m);
 
-/* Answers, asks on every new connection, and pushes what changes. */
+/* Answers, asks on every new connection, and pushes changes. */
 extern const struct host_protocol identify_protocol;
 
 #endif

@@ -8,7 +8,7 @@
  *   2. a round asks KAD_AT_ONCE of them: FIND_NODE {target}
  *   3. each answers with the peers it knows that are nearest to the target, and their addresses
  *   4. they become candidates; the search ends when an address of the target was learned, when
- *      nobody is left to ask, or after KAD_ROUNDS
+ *      no candidate is left, or after KAD_ROUNDS
  *
  * A server must answer every FIND_NODE, also one for its own ID: others take it into their routing
  * tables by that answer. */
@@ -88,7 +88,7 @@ static void describe(struct kad_peer *out, const struct peer *p)
         out->addresses[out->address_count++] = p->addresses[i].at;
 }
 
-/* The answer: ourselves, if we are asked for; else the target, if known, and its nearest
+/* The answer: ourselves, if we are the target; otherwise the target, if known, and its nearest
  * neighbours. */
 static int find_node(struct host *h, const struct peer_id *requester, const struct kad_message *ask,
                      struct bytes *out)

@@ -32,7 +32,7 @@ struct kad_peer {
 };
 struct kad_message {
     int type;
-    uint8_t key[64]; /* a peer ID; longer ones are cut when read, and match nobody */
+    uint8_t key[64]; /* a peer ID; longer ones are cut when read, and match no peer */
     size_t key_bytes;
     int cluster; /* clusterLevelRaw; mirrored in the answer */
     struct kad_peer *closer;

@@ -84,7 +84,7 @@ struct update {
     size_t count, found;
 };
 
-/* Its place, also if it was forgotten and nobody has taken it since. */
+/* Its entry, also if it was dropped and the entry has not been reused since. */
 static struct entry *find(struct latency *d, const struct peer_id *peer)
 {
     for (int i = 0; i < LATENCY_MAX; i++)
@@ -98,7 +98,8 @@ static void update(void *context)
     struct latency *d = l->d;
     struct entry *e;
     for (int i = 0; i < LATENCY_MAX; i++) d->list[i].wanted = 0;
-    for (size_t k = 0; k < l->count; k++) /* first who has a place, so that nobody takes it */
+    for (size_t k = 0; k < l->count;
+         k++) /* first the peers that have an entry, so that it is not reused */
         if ((e = find(d, &l->peers[k]))) e->wanted = 1;
     for (size_t k = 0; k < l->count; k++) {
         if (find(d, &l->peers[k])) continue;

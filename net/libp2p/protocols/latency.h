@@ -20,12 +20,12 @@ struct latency;
 /* From any thread but the loop's. h is borrowed. PL_OK or PL_ENOMEM. */
 int latency_open(struct latency **d, struct host *h);
 /* These are the peers now, at most LATENCY_MAX of them; others are forgotten. Peers that are due
- * are pinged. Stores in out (capacity LATENCY_MAX) what is known and returns how many that are: a
+ * are pinged. Stores the known latencies in out (capacity LATENCY_MAX) and returns their number: a
  * peer that was not tried yet is not among them. From any thread but the loop's. */
 size_t latency_update(struct latency *d, struct distance *out, const struct peer_id *peers,
                       size_t count);
-/* No ping begins any more: before the host is closed, which ends those under way. From any thread
- * but the loop's. NULL may be stopped. */
+/* Starts no further pings. To be called before the host is closed, which ends the pending ones.
+ * From any thread but the loop's. NULL may be stopped. */
 void latency_stop(struct latency *d);
 /* After the host was closed. NULL may be closed. */
 void latency_close(struct latency *d);

@@ -295,7 +295,7 @@ static void report(struct autonat_question *a, int status, const struct multiadd
     done(context, status, &copy, text.text);
 }
 
-/* "It could not reach us" is an answer; "it did not try" is none. */
+/* "It could not reach us" is a result; "it did not try" is not. */
 static void on_answer(void *context, struct stream *c)
 {
     struct autonat_question *a = context;

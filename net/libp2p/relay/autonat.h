@@ -6,7 +6,7 @@
 
 #define AUTONAT_MESSAGE_MAX 8192
 #define AUTONAT_ADDRESSES_MAX 8 /* of a request, that are tried */
-#define AUTONAT_LIMIT 20.0      /* s to dial somebody back */
+#define AUTONAT_LIMIT 20.0      /* s for dialing a peer back */
 
 enum autonat_status {
     AUTONAT_OK = 0,
@@ -18,7 +18,7 @@ enum autonat_status {
 
 struct autonat_message {
     int is_response;
-    struct peer_id peer; /* a request's: who asks to be dialed */
+    struct peer_id peer; /* of a request: the peer that asks to be dialed */
     /* a request's; a response's is the one that worked */
     struct multiaddr addresses[AUTONAT_ADDRESSES_MAX];
     size_t address_count;

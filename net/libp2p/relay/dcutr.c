@@ -7,8 +7,8 @@
  *   A   ASKED --CONNECT--> ANSWERED --SYNC--> PUNCHING
  *
  * Each connection is upgraded once, so a stranger makes us dial no more often than it is relayed to
- * us; and its attempts are charged to it (dial_charges.h), on both sides. Training goes on over the
- * relay meanwhile. */
+ * us; and its attempts are charged to it (dial_charges.h), on both sides. Meanwhile training uses
+ * the relayed connection. */
 #include "dcutr.h"
 #include "dial_charges.h"
 #include "net/libp2p/host/host_protocol.h"
@@ -76,9 +76,10 @@ static void add_once(struct dcutr_message *m, const struct multiaddr *a)
     if (m->address_count < PUNCH_ADDRESSES_MAX) m->addresses[m->address_count++] = *a;
 }
 
-/* Where the other side may dial us: what others observe, then what we listen on: that is public
- * behind a firewall alone, and leads to us from our own network. Returns 0 where there is nothing
- * to dial from elsewhere. *agreed: observers agree, or no router translates our address. */
+/* The addresses at which the other side may dial us: the observed ones, then those that we listen
+ * on, which are public if there is only a firewall, and reach us from our own network. Returns 0 if
+ * none can be dialed from elsewhere. *agreed: observers agree, or no router translates our
+ * address. */
 static int write_offer(const struct host *h, const struct multiaddr *over, struct dcutr_message *m,
                        int *agreed)
 {

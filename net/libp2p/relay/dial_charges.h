@@ -12,7 +12,7 @@ struct dial_charges {
     struct dial_charge *made, *last; /* oldest first */
 };
 
-/* Charges one more to the peer at the other end of c. PL_ELIMIT: somebody has had enough; or
+/* Charges one more to the peer at the other end of c. PL_ELIMIT: a limit is reached; or
  * PL_ENOMEM. */
 int dial_charges_add(struct dial_charges *all, struct resources *r, const struct connection *c,
                      double now);

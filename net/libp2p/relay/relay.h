@@ -7,8 +7,8 @@
 #include "net/libp2p/host/host.h"
 #include "relay_message.h"
 
-/* What we allow as a relay; go-libp2p's figures. How many reservations and circuits anybody may
- * have: resources.c. */
+/* Our limits as a relay; go-libp2p's figures. resources.c limits the reservations and circuits of
+ * each peer. */
 #define RELAY_RESERVATION_S 3600.0
 #define RELAY_CIRCUITS_PER_PEER 16 /* that lead to one */
 #define RELAY_CIRCUIT_S 120

@@ -1,7 +1,7 @@
 /* relay_client.c - the two ends of a circuit. [spec libp2p-wire 14]
  *
- *   reservation   RESERVE on a hop stream, again at three quarters of its time; our address through
- *                 the relay is then told to others
+ *   reservation   RESERVE on a hop stream, again at three quarters of its time; our
+ *                 address through the relay is then advertised
  *   being called  the relay opens a stop stream: CONNECT {caller}; we answer STATUS OK
  *   calling       CONNECT {callee} on a hop stream; the relay answers STATUS OK
  *
@@ -39,8 +39,8 @@ static void carrier_failed(void *context, struct stream *c, int status, const ch
     connection_end(context, status, "the relayed connection was cut: %s", why);
 }
 
-/* remote: what others would dial, up to /p2p-circuit. Takes the channel over, also when it
- * fails. */
+/* remote: the address that others would dial, up to /p2p-circuit. Takes over the channel, also if
+ * it fails. */
 static struct connection *carry(struct host *h, struct stream *c, int inbound,
                                 const struct multiaddr *remote, const struct peer_id *expected)
 {
@@ -327,7 +327,7 @@ static void on_dial_failed(void *context, struct stream *c, int status, const ch
     report(context, NULL, status, why);
 }
 
-/* STATUS OK: what follows on this stream are the bytes of the peer behind the relay. */
+/* STATUS OK: the following bytes on this stream are those of the peer behind the relay. */
 static void on_dial_answer(void *context, struct stream *c)
 {
     struct circuit_dial *d = context;

@@ -1,4 +1,4 @@
-/* relay_internal.h - what relay_client.c (the two ends) and relay_serve.c (the middle) share. */
+/* relay_internal.h - shared by relay_client.c (the two ends) and relay_serve.c (the middle). */
 #ifndef PL_RELAY_INSIDE_H
 #define PL_RELAY_INSIDE_H
 
@@ -40,7 +40,7 @@ void relay_say(struct stream *c, enum relay_protocol p, const struct relay_messa
 
 /* --- relay_serve.c --- */
 void relay_serve_hop(void *relay, struct stream *c);
-void relay_serve_lost(struct relay *r, const struct peer_id *peer); /* no connection any more */
+void relay_serve_lost(struct relay *r, const struct peer_id *peer); /* no connection left */
 void relay_serve_stop_all(struct relay *r);
 
 #endif

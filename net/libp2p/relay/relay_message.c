@@ -114,7 +114,7 @@ static int get_parts(struct relay_message *m, const Libp2p__RelayPeer *peer,
     return PL_OK;
 }
 
-/* A reader takes only what it needs; unknown fields are skipped, as protobuf demands. */
+/* A reader takes only the fields that it needs; unknown ones are skipped, as protobuf demands. */
 int relay_get(struct relay_message *m, enum relay_protocol p, const uint8_t *data, size_t n)
 {
     int rc = PL_EFORMAT;

@@ -113,7 +113,7 @@ static void refuse(struct circuit *k, int status)
 
 /* --- bytes both ways -------------------------------------------------------------------------- */
 
-/* What one side has sent goes to the other, as fast as that takes it. */
+/* Bytes from one side go to the other, as fast as that takes them. */
 static void pass(struct side *from)
 {
     struct circuit *k = from->circuit;
@@ -278,7 +278,7 @@ static void reserve(struct circuit *k)
     finish(k);
 }
 
-/* The first message says what the stream is for; after CONNECT it is a pipe. */
+/* The first message says the purpose of the stream; after CONNECT it is a pipe. */
 static void on_hop_request(void *context, struct stream *c)
 {
     struct side *caller = context;

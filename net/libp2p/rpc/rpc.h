@@ -74,13 +74,13 @@ typedef void rpc_opened(void *context, struct rpc_stream *s);
 int rpc_serve_stream(struct host *h, const char *name, size_t message_max, rpc_opened *opened,
                      void *context);
 void rpc_listen(struct rpc_stream *s, const struct rpc_stream_events *events, void *context);
-/* For unary and streaming calls: no handler is called any more. Handlers still end the calls that
+/* For unary and streaming calls: afterwards no handler is called. Handlers still end the calls that
  * they have begun. */
 void rpc_unserve(struct host *h, const char *name);
 
 const struct peer_id *rpc_peer(const struct rpc_stream *s);
-/* Copies the message and sends it as the other side takes it. Watch rpc_queued: nothing else bounds
- * what lies here. PL_EPROTO after rpc_end or a failure. */
+/* Copies the message and sends it as fast as the other side takes it. Watch rpc_queued: nothing
+ * else bounds the queue. PL_EPROTO after rpc_end or a failure. */
 int rpc_send(struct rpc_stream *s, const void *data, size_t n);
 /* The same with the memory of *data, which is empty afterwards and may have another's. */
 int rpc_give(struct rpc_stream *s, struct bytes *data);
@@ -88,8 +88,8 @@ int rpc_give(struct rpc_stream *s, struct bytes *data);
 void rpc_end(struct rpc_stream *s);
 /* Server: the handler failed. Ends the stream. */
 void rpc_fail(struct rpc_stream *s, const char *text);
-/* Frees it; if the call is not complete, the other side learns that it is cancelled. What a server
- * has sent before rpc_end or rpc_fail still goes out. */
+/* Frees it; if the call is not complete, the other side learns that it is cancelled. Messages that
+ * a server has sent before rpc_end or rpc_fail are still delivered. */
 void rpc_close(struct rpc_stream *s);
 size_t rpc_queued(const struct rpc_stream *s); /* bytes not yet handed to the connection */
 size_t rpc_unread(

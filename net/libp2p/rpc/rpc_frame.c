@@ -19,7 +19,7 @@ enum { VARINT = 0, FIXED64 = 1, DELIMITED = 2, FIXED32 = 5 };
 
 struct field {
     uint64_t number;
-    const uint8_t *data; /* of DELIMITED ones, else NULL */
+    const uint8_t *data; /* of DELIMITED ones, otherwise NULL */
     size_t n;
 };
 
@@ -122,7 +122,7 @@ static int parse_response(struct rpc_unary *m, struct cursor c)
         m->data = f.data;
         m->n = f.n;
     }
-    return seen ? PL_OK : PL_EPROTO; /* neither would leave a caller waiting for ever */
+    return seen ? PL_OK : PL_EPROTO; /* with neither, a caller would wait in vain */
 }
 
 int rpc_unary_get(struct cursor *c, struct rpc_unary *m, size_t max, size_t *want)

@@ -20,9 +20,9 @@ struct rpc_unary {
     size_t peer_bytes;
 };
 int rpc_unary_put(struct bytes *out, const struct rpc_unary *m);
-/* The next whole message: views into the cursor's bytes. PL_EAGAIN: *want is how many bytes are
- * needed in all, as far as it is known. PL_ELIMIT: longer than `max`. PL_EPROTO: malformed, or what
- * go-libp2p-daemon refuses: a call id that is not 16 bytes, a required field that is absent,
+/* The next whole message: views into the cursor's bytes. PL_EAGAIN: *want is the total number of
+ * bytes needed, as far as it is known. PL_ELIMIT: longer than `max`. PL_EPROTO: malformed, or
+ * refused by go-libp2p-daemon: a call id that is not 16 bytes, a required field that is absent,
  * neither call nor response. */
 int rpc_unary_get(struct cursor *c, struct rpc_unary *m, size_t max, size_t *want);
 

@@ -14,7 +14,7 @@ struct rpc_service {
     size_t message_max;
     void *context;
     int retired;    /* 1: no longer served; freed with the last of ... */
-    size_t waiting; /* ... its calls whose request has not come in whole */
+    size_t waiting; /* ... its calls whose request has not arrived completely */
     struct rpc_service *next;
 };
 

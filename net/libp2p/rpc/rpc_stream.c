@@ -3,10 +3,10 @@
  *
  *   caller   message ... message  END       server   message ... message  FIN   (or ERROR, FIN)
  *
- * Messages are handed on where they arrived, once they are whole. Backpressure: a reader that
- * pauses leaves them in the stream, whose window then stops the sender. Whole messages that came
- * before a reset count, also with a reader that was pausing when it came; so do those that a
- * lost connection has left. */
+ * Messages are passed on without a copy, once they are complete. Backpressure: a reader that pauses
+ * leaves them in the stream, whose window then stops the sender. Complete messages that came before
+ * a reset are delivered, even to a reader that was paused at the time; so are those that came
+ * before a connection was lost. */
 #include "rpc.h"
 #include "rpc_frame.h"
 #include "rpc_service.h"
@@ -75,7 +75,7 @@ static void on_deadline(void *context)
 {
     struct rpc_stream *s = context;
     if (s->credit) fail(s, PL_EAGAIN, "no message in time");
-    else restart_deadline(s); /* it is we who do not read */
+    else restart_deadline(s); /* the pause is ours: we do not read */
 }
 
 static void restart_deadline(struct rpc_stream *s)
@@ -130,7 +130,7 @@ static int got_frame(struct rpc_stream *s, const struct rpc_frame *f)
     return 1;
 }
 
-/* What to do at the other side's end of the stream. */
+/* Handles the end of the other side's stream. */
 static void on_eof(struct rpc_stream *s, size_t rest)
 {
     if (rest) fail(s, PL_EIO, "the stream ends within a message");
@@ -259,9 +259,9 @@ void rpc_listen(struct rpc_stream *s, const struct rpc_stream_events *events, vo
 const struct peer_id *rpc_peer(const struct rpc_stream *s) { return &s->peer; }
 
 /* Small messages travel with their header in one piece; large ones are not copied twice. */
-/* Needs no memory of its own: a message that was lost for lack of it would let the next one stand
- * in its place, and parts of an average are known by their order alone. What the stream itself
- * lacks memory for ends its connection. */
+/* Needs no memory of its own: if a message were lost for lack of memory, the next one would take
+ * its place, and parts of an average are known by their order alone. If the stream itself lacks
+ * memory, its connection ends. */
 int rpc_send(struct rpc_stream *s, const void *data, size_t n)
 {
     uint8_t out[RPC_HEADER + SMALL];

@@ -37,7 +37,7 @@ static void drop_stream(struct rpc_call *call)
     call->stream = NULL;
 }
 
-/* The handler takes it over, or nobody does. */
+/* The handler takes it over; without a handler it is dropped. */
 static void leave_service(struct rpc_call *call)
 {
     rpc_service_leave(call->service);
@@ -170,7 +170,7 @@ static void answer(struct rpc_call *call, enum rpc_unary_kind kind, const void *
         stream_finish(call->stream);
     }
     call->answered = 1;
-    if (!call->in_handler) free_call(call); /* else the request's bytes are still in use */
+    if (!call->in_handler) free_call(call); /* otherwise the request's bytes are still in use */
 }
 
 /* 16 bytes of id and at most four field headers come on top. */
@@ -195,7 +195,7 @@ struct rpc_request {
     struct stream *stream;
     struct timer timer;
     uint8_t id[RPC_CALL_ID];
-    int status; /* what the timer will tell */
+    int status; /* the error that the timer will report */
     const char *why;
     rpc_done *done;
     void *context;

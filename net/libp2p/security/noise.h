@@ -1,5 +1,5 @@
-/* noise.h - what a test needs of the Noise engine beyond secure_channel.h: fixed keys, and the
- * state after each step. [spec libp2p-wire 5] [Noise protocol framework, revision 34] */
+/* noise.h - the part of the Noise engine that only tests need: fixed keys, and the state after each
+ * step. [spec libp2p-wire 5] [Noise protocol framework, revision 34] */
 #ifndef PL_NOISE_H
 #define PL_NOISE_H
 

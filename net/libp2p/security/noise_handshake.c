@@ -114,7 +114,7 @@ done:
     return rc;
 }
 
-/* The handshake ends: two keys from ck, the first for what the initiator sends. */
+/* The handshake ends: two keys from ck, the first for the initiator's messages. */
 static void split(struct noise *z)
 {
     uint8_t first[32], second[32];
@@ -169,7 +169,7 @@ static int read_1(struct noise *z, struct cursor *c)
 }
 
 /* The end of messages 2 and 3: the identity's signature over the static key, sealed; then the
- * frame. rc: what came of the message so far; body is freed in any case. */
+ * frame. rc: the status of the message so far; body is freed in any case. */
 static int write_payload(struct noise *z, struct bytes *wire, struct bytes *body, int rc)
 {
     struct bytes payload = { 0 };
@@ -199,7 +199,7 @@ static int write_2(struct noise *z, struct bytes *wire)
     return write_payload(z, wire, &body, rc);
 }
 
-/* The end of messages 2 and 3: the payload takes what is left. */
+/* The end of messages 2 and 3: the payload is the rest. */
 static int read_payload(struct noise *z, struct cursor *c, struct pl_err *err)
 {
     size_t n = c->left < NOISE_TAG ? 0 : c->left - NOISE_TAG;
@@ -211,7 +211,8 @@ static int read_payload(struct noise *z, struct cursor *c, struct pl_err *err)
     return rc;
 }
 
-/* The initiator learns who answers; a wrong peer ends it here, before we have sent our identity. */
+/* The initiator learns the listener's identity; a wrong peer ends the handshake here, before we
+ * have sent ours. */
 static int read_2(struct noise *z, struct cursor *c, struct pl_err *err)
 {
     const uint8_t *e;
@@ -250,7 +251,7 @@ static int read_3(struct noise *z, struct cursor *c, struct pl_err *err)
     return rc ? rc : read_payload(z, c, err);
 }
 
-/* Whose turn it is follows from the role and the messages that are done. */
+/* The role and the number of messages done decide which side is next. */
 static int on_handshake(struct noise *z, struct cursor *c, struct bytes *wire, struct pl_err *err)
 {
     int rc;
@@ -300,7 +301,7 @@ static size_t missing(const struct noise *z)
     return get_be16(&held, &length) ? 2 - held.left : held.left < length ? length - held.left : 0;
 }
 
-/* Completes the message whose beginning is held; takes from c no more than it needs. */
+/* Completes the message whose beginning has arrived; takes from c no more than it needs. */
 static int complete(struct noise *z, struct cursor *c)
 {
     size_t want;

@@ -7,16 +7,15 @@
 #include "net/libp2p/peer/identity.h"
 
 struct secure {
-    /* Takes what arrived. Handshake answers go to `wire`, decrypted bytes to `plain`; both are
-     * appended to. PL_EPROTO with a sentence ends the connection without another word, except for
-     * what then lies in `wire` (an alert). */
+    /* Takes received bytes. Handshake answers are appended to `wire`, decrypted bytes to `plain`.
+     * PL_EPROTO with a sentence ends the connection; `wire` may then hold an alert to send. */
     int (*receive)(struct secure *s, const uint8_t *in, size_t n, struct bytes *plain,
                    struct bytes *wire, struct pl_err *err);
     /* Encrypts; only once established. */
     int (*send)(struct secure *s, const uint8_t *plain, size_t n, struct bytes *wire);
     void (*close)(struct secure *s);
 
-    int established;       /* 1: the remote side has proven who it is */
+    int established;       /* 1: the remote side has proven its identity */
     struct peer_id remote; /* valid once established */
     int muxer_agreed;      /* 1: both named yamux in the handshake, no negotiation needed */
 };

@@ -53,7 +53,8 @@ static int verify(X509_STORE_CTX *store, void *context)
     return 0;
 }
 
-/* ALPN: "/yamux/1.0.0" if the client offers it, else "libp2p", after which Yamux is negotiated. */
+/* ALPN: "/yamux/1.0.0" if the client offers it, otherwise "libp2p", after which Yamux is
+ * negotiated. */
 static int choose(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
                   const unsigned char *in, unsigned in_bytes, void *context)
 {

@@ -20,8 +20,8 @@ static const char signed_prefix[] = "libp2p-tls-handshake:";
 #define HOUR 3600
 #define YEARS_100 (100L * 365 * 24 * HOUR)
 
-/* What an identity signs: the prefix and the certificate's key. Returns the length, 0 if too
- * long. */
+/* The text that an identity signs: the prefix and the certificate's key. Returns the length, 0 if
+ * too long. */
 static size_t message_of(uint8_t *message, const uint8_t *spki, size_t n)
 {
     if (n > SPKI_MAX) return 0;
@@ -84,7 +84,7 @@ static int der_get(struct cursor *c, int tag, const uint8_t **data, size_t *n)
     return PL_OK;
 }
 
-/* Valid for a century from an hour ago: clocks differ, and nobody renews it. */
+/* Valid for a century from an hour ago: clocks differ, and it is never renewed. */
 int tls_cert_make(X509 **cert_out, EVP_PKEY **key_out, const struct identity *me)
 {
     EVP_PKEY *key = EVP_EC_gen("P-256");
@@ -124,7 +124,8 @@ int tls_cert_make(X509 **cert_out, EVP_PKEY **key_out, const struct identity *me
 }
 
 /* The libp2p extension's value; refuses a second one and foreign critical ones. */
-/* A critical extension that we do not know may change what the certificate means: it is refused. */
+/* A critical extension that we do not know may change the meaning of the certificate, so it is
+ * refused. */
 static int find_extension(X509 *cert, struct cursor *value, struct pl_err *err)
 {
     char text[80];

@@ -11,7 +11,7 @@
  * The caller frees both. */
 int tls_cert_make(X509 **cert, EVP_PKEY **key, const struct identity *me);
 
-/* Whether a certificate proves an identity at `now`: whose, or a sentence why not. */
+/* Checks whether a certificate proves an identity at `now`: which one, or a sentence why not. */
 int tls_cert_check(struct peer_id *id, X509 *cert, time_t now, struct pl_err *err);
 
 /* The extension's value: SignedKey ::= SEQUENCE { publicKey, signature OCTET STRING }. spki: the

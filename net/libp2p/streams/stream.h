@@ -10,7 +10,7 @@
 /* bytes that lost connections have left for readers that pause, all together: a few streams' */
 #define HOST_REMAINS_MAX (64u << 20)
 /* bytes of responses that may wait on a connection before its next request is read: several times
- * the largest look-up's response, and little compared to what the socket holds */
+ * the largest look-up's response, and little compared with the socket's buffer */
 #define ANSWERS_MAX (256u << 10)
 /* responses on a connection before the other connections get their turn. One read may bring 1,600
  * requests, and a look-up among thousands of peers takes 0.1 ms */
@@ -25,7 +25,7 @@ struct connection;
 struct stream_events {
     /* The stream that we opened is negotiated. May be NULL. */
     void (*open)(void *context, struct stream *s);
-    /* stream_data has grown, or ended. What the reader leaves lies there until it asks again. */
+    /* stream_data has grown, or ended. Bytes that the reader leaves stay until it asks again. */
     void (*readable)(void *context, struct stream *s);
     /* stream_queued has come down to 0. May be NULL. */
     void (*drained)(void *context, struct stream *s);
@@ -44,7 +44,7 @@ struct stream_events {
 typedef void stream_opened(void *context, struct stream *s);
 
 void stream_listen(struct stream *s, const struct stream_events *events, void *context);
-/* For a served protocol that goes both ways at once, and bounds by itself what it writes. */
+/* For a served protocol that is bidirectional and bounds its own output. */
 void stream_both_ways(struct stream *s);
 
 const struct peer_id *stream_peer(const struct stream *s); /* proven by the handshake */
@@ -55,8 +55,8 @@ struct connection *stream_connection(const struct stream *s); /* NULL: none yet,
  * the next call. */
 const uint8_t *stream_data(const struct stream *s, size_t *n, int *ended);
 /* The next message that has its length in front as a varint; *body is borrowed like stream_data's
- * bytes, *used is what stream_took gets when it is done with. PL_EAGAIN: it is not whole yet.
- * PL_EIO: the stream ended before it was. PL_ELIMIT: longer than max. */
+ * bytes, pass *used to stream_took after use. PL_EAGAIN: it is not whole yet. PL_EIO: the stream
+ * ended before it was. PL_ELIMIT: longer than max. */
 int stream_next_message(const struct stream *s, const uint8_t **body, size_t *n, size_t *used,
                         size_t max);
 /* The first n bytes are done with: the other side may send as many more. */
@@ -64,8 +64,8 @@ void stream_took(struct stream *s, size_t n);
 /* Pauses reading: arriving bytes stay in the buffer, within the usual windows and limits, and a
  * reset is reported only after they have been read. */
 void stream_pause(struct stream *s);
-/* Reads on: `readable` for what is there or ended, then a reset that waited. May close the
- * stream, so never call it from within the stream's callbacks. */
+/* Resumes reading: calls `readable` for data or an end that are there, then delivers a reset that
+ * waited. May close the stream, so never call it from within the stream's callbacks. */
 void stream_resume(struct stream *s);
 /* A message of n bytes in all is awaited: opens the window far enough. PL_ELIMIT when too much is
  * held. */
@@ -76,8 +76,8 @@ void stream_write(struct stream *s, const void *data, size_t n);
 void stream_give(struct stream *s, struct bytes *data);
 size_t stream_queued(const struct stream *s); /* bytes written, not yet given to the connection */
 void stream_finish(struct stream *s);         /* FIN: we have written everything */
-/* Done with it. After stream_finish what is written still goes out; otherwise the other side
- * gets a reset. NULL may be closed. */
+/* Done with it. After stream_finish written data are still sent; otherwise the other side gets a
+ * reset. NULL may be closed. */
 void stream_close(struct stream *s);
 
 #endif

@@ -63,7 +63,7 @@ int stream_budget_open(struct connection *c)
     while ((full = resources_charge(&c->account, RESOURCE_STREAMS, 1))) {
         struct account *largest = resources_largest(r, full, RESOURCE_STREAMS);
         struct stream *s;
-        /* Nobody makes space for itself: it would only exchange its own streams. */
+        /* A peer's own streams are not ended for its new ones: it would only exchange them. */
         if (full->kind != SCOPE_SYSTEM || !largest || largest->subnet == c->account.subnet ||
             !(s = newest_inbound(largest->owner)))
             return PL_ELIMIT;

@@ -1,4 +1,4 @@
-/* stream_budget.h - what ends when somebody holds too much. */
+/* stream_budget.h - ends streams when a connection holds too much. */
 #ifndef PL_STREAM_BUDGET_H
 #define PL_STREAM_BUDGET_H
 

@@ -31,10 +31,10 @@ struct streams {
     struct stream *detached; /* without a connection: CONNECTING, FAILED, or with remains */
     size_t remains;          /* bytes of lost connections that still lie in streams */
     struct timer turn;       /* the next turn of all connections */
-    struct timer window;     /* the next second, for those whose handlers have used theirs */
+    struct timer window;     /* the next second, for peers whose handlers have used up this one */
 };
 
-/* What had come before the connection was lost, and why it was. */
+/* Data received before the connection was lost, and the reason of the loss. */
 struct remains {
     struct bytes in;
     int ended;
@@ -49,11 +49,11 @@ struct stream {
     char *protocol; /* that we ask for; NULL: opened by the other side */
     enum stream_state state;
     int inbound, finished;   /* finished: FIN is asked for */
-    int paused;              /* the reader leaves what comes; a reset waits behind it */
+    int paused;              /* the reader has paused; a reset waits behind the unread data */
     int both_ways;           /* see stream_both_ways */
     int is_held;             /* in its connection's list of those that wait for their turn */
     struct scope *charged;   /* inbound: the protocol that it counts in */
-    struct remains *remains; /* what a lost connection has left for a paused reader */
+    struct remains *remains; /* data of a lost connection for a paused reader */
     struct multistream select;
     struct host_wait *wait; /* while connecting */
     struct bytes early;     /* written before there was a stream */

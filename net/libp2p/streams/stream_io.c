@@ -1,4 +1,4 @@
-/* stream_io.c - one stream: its lists, its end, and what its owner does with it.
+/* stream_io.c - one stream: its lists, its end, and its owner's calls.
  *
  * The owner holds a `struct stream` for as long as it likes; the Yamux stream and the connection
  * below may be gone before. A stream that is lost fails at once, unless its reader has paused
@@ -108,7 +108,7 @@ void stream_fail(struct stream *s, int status, const char *why)
 {
     struct pl_err copy;
     if (s->state == STREAM_FAILED) return;
-    pl_fail(&copy, status, "%s", why); /* `why` may lie in what detach frees */
+    pl_fail(&copy, status, "%s", why); /* `why` may be in memory that detach frees */
     detach(s);
     drop_remains(s);
     s->state = STREAM_FAILED;
@@ -116,7 +116,7 @@ void stream_fail(struct stream *s, int status, const char *why)
     else free_stream(s); /* an inbound one without an owner yet */
 }
 
-/* A reader that pauses has not looked at what has come. Returns 1 if that is kept for it. */
+/* A paused reader has not seen the received data. Returns 1 if they are kept for it. */
 static int keep_remains(struct stream *s, const char *why)
 {
     struct streams *all = s->of;
@@ -157,7 +157,7 @@ void streams_close_all(struct streams *all)
     }
 }
 
-/* --- what the owner does ---------------------------------------------------------------------- */
+/* --- the owner's calls ------------------------------------------------------------------------ */
 
 void stream_listen(struct stream *s, const struct stream_events *events, void *context)
 {
@@ -219,8 +219,8 @@ void stream_took(struct stream *s, size_t n)
         return;
     }
     if (!s->mux || !n) return;
-    /* Also of a connection that is ending: a reader in a loop would find the same bytes for
-     * ever. */
+    /* Also of a connection that is ending: a reader in a loop would find the same bytes again and
+     * again. */
     yamux_took(&s->connection->conn.yamux, s->mux, n, &s->connection->conn.frames);
     connection_touch(s->connection);
 }

@@ -7,8 +7,8 @@
 
 struct streams;
 
-/* What is written at once travels with the negotiation. timeout_s: to connect and negotiate.
- * NULL: no memory. */
+/* Data written at once are sent with the negotiation. timeout_s: to connect and negotiate. NULL: no
+ * memory. */
 struct stream *streams_open(struct streams *all, const struct peer_id *peer, const char *protocol,
                             double timeout_s, enum routing_effort effort,
                             const struct stream_events *events, void *context);

@@ -6,7 +6,7 @@
  *                                             <---  /multistream/1.0.0, /proto     or "na"
  *
  * The dialer does not wait for the answer before it sends its first message: that saves a round
- * trip. If the listener answers "na", the message was sent in vain. */
+ * trip. If the listener answers "na", the message was sent for nothing. */
 #include "stream_select.h"
 #include "stream_budget.h"
 #include "stream_turns.h"
@@ -60,7 +60,8 @@ static void select_protocol(struct stream *s)
     struct cursor cursor = { bytes_at(&mux->in), bytes_length(&mux->in) };
     struct bytes out = { 0 };
     int rc = multistream_receive(&s->select, &cursor, &out);
-    size_t used = bytes_length(&mux->in) - cursor.left; /* what follows belongs to the protocol */
+    size_t used = bytes_length(&mux->in) -
+                  cursor.left; /* the following bytes belong to the protocol */
     if (bytes_length(&out))
         yamux_write(&c->conn.yamux, mux, bytes_at(&out), bytes_length(&out), &c->conn.frames);
     bytes_clear(&out);
@@ -101,7 +102,7 @@ void stream_on_opened(void *context, struct yamux_stream *mux)
     timer_start(all->core->loop, &s->timer, HOST_STREAM_LIMIT, stream_on_late, s);
 }
 
-/* Sends the header, the proposal and what was written already in one go. */
+/* Sends the header, the proposal and the data written so far at once. */
 static void begin(struct stream *s)
 {
     struct conn *k = &s->connection->conn;
@@ -132,9 +133,9 @@ void streams_start_pending(struct connection *c)
 
 /* --- bytes for the handler -------------------------------------------------------------------- */
 
-/* What came before a reset counts: a reader that pauses gets it first, and so does one whose stream
- * waits for the next second. After a FIN the reset only says that our side is done too. The same
- * with what a lost connection has left. */
+/* Data received before a reset are delivered: a paused reader gets them first, and so does one
+ * whose stream waits for the next second. After a FIN the reset only means that our side is done
+ * too. The same holds for data of a lost connection. */
 static void report_reset(struct stream *s)
 {
     char peer[PEER_ID_TEXT_MAX];
@@ -151,7 +152,7 @@ static void report_reset(struct stream *s)
     stream_fail(s, PL_EIO, err.text);
 }
 
-/* Nothing to read and no end: the handler is not called in vain. */
+/* Nothing to read and no end: the handler is not called. */
 static void deliver(struct stream *s)
 {
     size_t n;
