@@ -27,9 +27,10 @@ VERSION  := $(shell sed -n 's/^\#define PL_VERSION "\(.*\)"/\1/p' ref/base.h)
 # Debian's packages: for the program; for its tests on top; for drawing the demo's data anew.
 PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-dev libssl-dev \
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
-	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev libcurl4-openssl-dev
+	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev libcurl4-openssl-dev \
+	libminiupnpc-dev libnatpmp-dev
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang clang-format libclang-rt-14-dev ocl-icd-opencl-dev pocl-opencl-icd \
-	python3-cryptography iproute2 nftables
+	python3-cryptography iproute2 nftables miniupnpd-nftables
 PAGE_PACKAGES = chromium chromium-driver python3-selenium nodejs
 MANUAL_PACKAGES = mandoc zsh
 INTEROP_PACKAGES = python3 python3-venv python3-torch
@@ -42,10 +43,10 @@ WHEEL_PACKAGES = python3 python3-venv python3-pip python3-setuptools python3-whe
 BOOK_PACKAGES = pandoc clang lld wasi-libc libclang-rt-dev-wasm32
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
-PC_LIBS    = sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
+PC_LIBS    = sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1 miniupnpc
 PC_LOADED  = libmicrohttpd libcurl # headers alone: net/http/libraries.c loads them when they are needed
 PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) $(PC_LOADED) 2>/dev/null) -I$(BUILD)/gen -iquote .
-LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
+LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lnatpmp -lsnappy -ldl -lpthread -lm
 
 REF_C     := $(wildcard ref/*.c ref/model/*.c ref/outer/*.c)
 RUNTIME_C := $(wildcard runtime/*.c runtime/lab/*.c)

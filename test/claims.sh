@@ -6,7 +6,7 @@
 # row's first column: `Message.field`, or `Message.{field, field}`. Both sides have to name the same fields.
 #
 # The last column of a table that ends in "test" names tests: attack NAME (test/attack/attack_NAME.py), unit NAME
-# (`function`, ...), fuzz NAME, golden NAME, interop NAME, program NAME; a kind holds for the names that follow it.
+# (`function`, ...), fuzz NAME, golden NAME, interop NAME, nat NAME, program NAME; a kind holds for the names that follow it.
 # Behind each field of a .proto file stands a comment with its bound; the constants in it have to exist.
 cd "$(dirname "$0")/.." || exit 1
 work=$(mktemp -d) || exit 1
@@ -93,7 +93,7 @@ while IFS="$(printf '\t')" read -r line tests; do
     # A name, a kind and a name, or a function in backticks; words after a colon or in plain parentheses are for people.
     printf '%s\n' "$tests" | sed 's/([^`)]*)//g' | grep -oE '`[a-z_0-9]+`|[a-z_0-9]+' | while read -r word; do
         case $word in
-        attack | unit | fuzz | golden | interop | program | simulator) kind=$word file=''; continue ;;
+        attack | unit | fuzz | golden | interop | nat | program | simulator) kind=$word file=''; continue ;;
         and) continue ;;
         '`'*) # a function of the unit, or a file of golden values
             name=$(printf '%s' "$word" | tr -d '`')
@@ -109,6 +109,7 @@ while IFS="$(printf '\t')" read -r line tests; do
         fuzz) file=test/fuzz/$word.c ;;
         golden) file=test/golden/$word/README.md ;;
         interop) file=test/interop/$word.py ;;
+        nat) file=test/nat/$word.py ;;
         program) file=test/program/$word.sh ;;
         simulator) file=test/unit/hivemind/matchmaking/simulator.c ;;
         *) file='' ;;

@@ -29,6 +29,8 @@ const struct option_row join_rows[] = {
       "only dial out and accept no connections, for a peer that is not publicly reachable" },
     { "relay", NULL, NULL, OPT_FLAG(relay),
       "carry the small connections of peers that others cannot reach; they find us by themselves" },
+    { "no-port-mapping", NULL, NULL, OPT_FLAG(no_port_mapping),
+      "do not ask the router to forward our port (NAT-PMP, UPnP)" },
     { NULL, NULL, NULL, OPT_TABLE(membership, membership_rows), NULL },
     { 0 },
 };
@@ -49,5 +51,6 @@ struct swarm_options join_options_swarm(const struct join_options *o, const char
                                    .join = o->join.item,
                                    .join_count = o->join.count,
                                    .identity = o->identity,
-                                   .relay = o->relay };
+                                   .relay = o->relay,
+                                   .no_port_mapping = o->no_port_mapping };
 }

@@ -9,10 +9,11 @@
 struct join_options {
     struct option_list join, listen, announce;
     const char *identity;
-    int client_mode, relay;
+    int client_mode, relay, no_port_mapping;
     struct membership membership;
 };
-/* --join, --listen, --announce, --identity, --client-mode, --relay, and membership_rows. */
+/* --join, --listen, --announce, --identity, --client-mode, --relay, --no-port-mapping, and
+ * membership_rows. */
 extern const struct option_row join_rows[];
 /* --authority, --token-file, --authority-ca of a struct membership. */
 extern const struct option_row membership_rows[];

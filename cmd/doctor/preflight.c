@@ -1,9 +1,8 @@
 /* preflight.c - the checks of the network: contacts every bootstrap peer separately, then compares
- * what they report about clocks, reachability, NAT and relays. Each failure names the side that has
- * to act: an error message of the connection is looked up in a table of signs. */
+ * their clocks. Each failure names the side that has to act: an error message of the connection is
+ * looked up in a table of signs. */
 #include "preflight_internal.h"
 
-#include "net/libp2p/peer/peerstore.h"
 #include "ref/small.h"
 
 #include <math.h>
@@ -11,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PEERS_ASKED 3     /* to call us; each may take its time */
 #define CLOCK_REFUSED 3.0 /* s; farther off, real hivemind peers refuse to join each other */
 
 /* --- what it means ---------------------------------------------------------------------------- */
@@ -213,132 +211,13 @@ static void clocks(struct preflight *c)
             fabs(off) < CLOCK_REFUSED ? "are close to refusing it" : "refuse it");
 }
 
-static void reachability(struct preflight *c)
-{
-    struct probe p = { .s = c->s, .stop = c->stop };
-    char at[MULTIADDR_TEXT_MAX], peer[PEER_ID_TEXT_MAX], why[256] = "";
-    int tried = 0;
-    if (!c->options->listen_count) {
-        preflight_say(c, FINDING_GOOD, "reach",
-                      "not checked: a client does not listen (--client-mode)\n\na client");
-        return;
-    }
-    for (size_t i = 0; i < c->good_count && i < PEERS_ASKED; i++) {
-        int status;
-        p.peer = c->good[i]->peer;
-        status = probe_reachability(&p);
-        peer_id_text(peer, &p.peer);
-        if (!status) {
-            multiaddr_text(at, &p.at);
-            preflight_say(c, FINDING_GOOD, "reach",
-                          "%.60s connected to us at %.200s\n\npublicly reachable", peer,
-                          p.at.length ? at : "our address");
-            c->reached = 1;
-            return;
-        }
-        tried += status == PL_EIO;
-        snprintf(why, sizeof why, "%.60s: %.180s", peer, p.why);
-    }
-    if (tried)
-        preflight_say(
-            c, FINDING_BAD, "reach",
-            "not publicly reachable: %.250s"
-            "\nyour side: allow TCP to the listening port (in the firewall; in the router forward "
-            "it and --announce the outside address), or join with --client-mode",
-            why);
-    else if (!probe_is_stopped(c->s, c->stop))
-        preflight_say(c, FINDING_GOOD, "reach",
-                      "not known, no bootstrap peer tried to connect to us: "
-                      "%.250s (hivemind's peers try public addresses only)"
-                      "\n\nreachability not known",
-                      why);
-}
-
-static int same_ip(const struct multiaddr *a, const struct multiaddr *b)
-{
-    struct multiaddr_target x, y;
-    return !multiaddr_target(&x, a) && !multiaddr_target(&y, b) && x.family == y.family &&
-           !memcmp(x.ip, y.ip, sizeof x.ip);
-}
-
-static int same_port(const struct multiaddr *a, const struct multiaddr *b)
-{
-    struct multiaddr_target x, y;
-    return !multiaddr_target(&x, a) && !multiaddr_target(&y, b) && x.port == y.port;
-}
-
-/* From the addresses that peers observe for our connections, which is all that TCP shows of a
- * router. NAT is no problem for a peer that is reachable, or for a client. */
-static void nat(struct preflight *c)
-{
-    const struct probe_view *first = NULL;
-    enum finding_level level = c->reached || !c->options->listen_count ? FINDING_GOOD
-                                                                       : FINDING_WARNING;
-    char seen[MULTIADDR_TEXT_MAX];
-    int translated = 0, moved = 0, differ = 0;
-    for (size_t i = 0; i < c->good_count; i++) {
-        const struct probe_view *v = &c->good[i]->view;
-        if (!v->has_seen || !v->has_local || multiaddr_scope(&v->seen) == SCOPE_LOOPBACK) continue;
-        translated |= !same_ip(&v->seen, &v->local);
-        moved |= !same_port(&v->seen, &v->local);
-        differ |= first && !same_ip(&first->seen, &v->seen) &&
-                  multiaddr_scope(&first->seen) == multiaddr_scope(&v->seen);
-        if (!first) first = v;
-    }
-    if (!first) {
-        preflight_say(
-            c, FINDING_GOOD, "NAT",
-            "none between us and the peers that reported our address (this machine)\n\nno NAT");
-        return;
-    }
-    multiaddr_text(seen, &first->seen);
-    if (differ)
-        preflight_say(
-            c, level, "NAT",
-            "peers see different addresses: %.100s and more"
-            "\nyour side: several routers, or a provider's shared one (CGNAT): others "
-            "cannot connect to you directly; a relay or --client-mode works\nseveral routers",
-            seen);
-    else if (translated)
-        preflight_say(
-            c, level, "NAT",
-            "a router shows you as %.100s and %s ports"
-            "\nyour side: to be reachable, forward the listening TCP port in the router and "
-            "give --announce\nbehind a router",
-            seen, moved ? "changes" : "keeps");
-    else
-        preflight_say(c, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s\n\nno NAT",
-                      seen);
-}
-
-static void relays(struct preflight *c)
-{
-    char peer[PEER_ID_TEXT_MAX];
-    int needed = !c->reached && c->options->listen_count;
-    for (size_t i = 0; i < c->good_count; i++)
-        if (c->good[i]->view.relays) {
-            peer_id_text(peer, &c->good[i]->peer);
-            preflight_say(c, FINDING_GOOD, "relay",
-                          "%.60s relays connections to peers that are not reachable\n\na relay",
-                          peer);
-            return;
-        }
-    preflight_say(c, needed ? FINDING_WARNING : FINDING_GOOD, "relay",
-                  "no bootstrap peer is a relay%s",
-                  needed ? "\ntheir side: only matters if you are not reachable; any reachable "
-                           "machine can run potluck peer --relay"
-                         : "; only matters for peers that are not reachable\n\nno relay");
-}
-
 int preflight_peers(struct preflight *c)
 {
     entries(c);
     if (!c->good_count) return PL_EIO;
     clocks(c);
     preflight_run(c);
-    reachability(c);
-    nat(c);
-    relays(c);
+    preflight_router(c);
     preflight_bandwidth(c);
     return PL_OK;
 }

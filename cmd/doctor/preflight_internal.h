@@ -47,6 +47,9 @@ __attribute__((format(printf, 4, 5))) void preflight_say(struct preflight *c,
 /* All checks of the network. PL_EIO: no bootstrap peer accepts us. */
 int preflight_peers(struct preflight *c);
 
+/* Of preflight_router.c: reachability, NAT, port mapping, relays. */
+void preflight_router(struct preflight *c);
+
 /* Of preflight_records.c. */
 void preflight_bandwidth(struct preflight *c);
 void preflight_run(struct preflight *c);

@@ -3,7 +3,7 @@
 STATIC_O = $(call obj,$(wildcard cmd/static/*.c))
 # libzip has no static library; libuv's has a name of its own; snappy is C++.
 STATIC_LIBS = $(patsubst -luv,-l:libuv_a.a,$(filter-out -lrt,$(shell pkg-config --static --libs $(filter-out libzip,$(PC_LIBS)) 2>/dev/null))) \
-	-lsnappy -lstdc++ -lgomp -ldl -lpthread -lm
+	-lnatpmp -lsnappy -lstdc++ -lgomp -ldl -lpthread -lm
 static: $(BUILD)/static/potluck ## the program as one file for any Linux: build/static/potluck
 $(BUILD)/static/potluck: $(PROGRAM_O) $(STATIC_O) $(call obj,$(FAST_C)) $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)

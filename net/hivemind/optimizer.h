@@ -103,6 +103,7 @@ struct pl_collaborative_run {
     size_t announce_count;
     const char *identity; /* file of the private key, made if it is not there; NULL: a fresh key */
     int client_mode;      /* 1: accepts no connections, only dials */
+    int no_port_mapping;  /* 1: the router is not asked to forward our port (NAT-PMP, UPnP) */
     /* A moderated run: the authority that gives access tokens (https://NAME:PORT), a file with the
      * secret that its owner gave to this user, and its certificate (PEM; NULL: the system's are
      * trusted). Errors name them as the options of `potluck train`. All NULL: an open run. */

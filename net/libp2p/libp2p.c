@@ -8,13 +8,14 @@
 #include "net/libp2p/protocols/ping.h"
 #include "net/libp2p/relay/autonat.h"
 #include "net/libp2p/relay/dcutr.h"
+#include "net/libp2p/relay/port_mapping.h"
 #include "net/libp2p/relay/relay.h"
 
 int libp2p_open(struct host **h, struct loop *l, const struct host_options *o, struct pl_err *err)
 {
     static const struct host_protocol *const protocols[] = {
-        &identify_protocol, &kad_protocol,     &ping_protocol,
-        &relay_protocol,    &autonat_protocol, &dcutr_protocol,
+        &identify_protocol, &kad_protocol,   &ping_protocol,         &relay_protocol,
+        &autonat_protocol,  &dcutr_protocol, &port_mapping_protocol,
     };
     return host_open(h, l, o, protocols, PL_COUNT(protocols), err);
 }

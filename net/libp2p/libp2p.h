@@ -1,5 +1,5 @@
 /* libp2p.h - a host with the protocols that a hivemind peer needs: identify, ping, Kademlia,
- * circuit relay, AutoNAT, DCUtR. RPCs join when the first one is served (rpc/rpc.h).
+ * circuit relay, AutoNAT, DCUtR, port mapping. RPCs join when the first one is served (rpc/rpc.h).
  * [spec libp2p-wire 0, 15] */
 #ifndef PL_LIBP2P_H
 #define PL_LIBP2P_H

@@ -156,6 +156,7 @@ class Optimizer:
     listen         multiaddrs to listen on (any free port); announce: advertised in their place
     identity       file of the peer's private key, made if missing (None: a new key)
     client_mode    True: accepts no connections, only dials
+    port_mapping   False: the router is not asked to forward our port (NAT-PMP, UPnP)
     authority, token_file, authority_ca
                    of a moderated run: the URL that gives access tokens, a file with the user's
                    secret, and the authority's certificate if it is not a public one
@@ -167,8 +168,8 @@ class Optimizer:
                  optimizer: str | Callable[[list[NDArray[np.float32]], int], object] = "lamb",
                  lr: float | Callable[[int], float] = 0.0025, *, no_decay: Collection[str] = (), delay: str | None = None,
                  report: Callable[[Event], object] | None = None, weight_decay: float | None = None, listen: str | Sequence[str] = (),
-                 announce: str | Sequence[str] = (), identity: Path | None = None, client_mode: bool = False, authority: str | None = None,
-                 token_file: Path | None = None, authority_ca: Path | None = None, compression: str = "run", **options: Any):
+                 announce: str | Sequence[str] = (), identity: Path | None = None, client_mode: bool = False, port_mapping: bool = True,
+                 authority: str | None = None, token_file: Path | None = None, authority_ca: Path | None = None, compression: str = "run", **options: Any):
         self._handle = ctypes.c_void_p()
         self._raised = None
         self._params = [(name, p, memory(p, name, True)) for name, p in named(params)]
@@ -191,8 +192,8 @@ class Optimizer:
                 raise TypeError(f"Optimizer has no option {name!r}")
             setattr(o, name, value.encode() if isinstance(value, str) else value)
         o.report = c.ReportFunction(self._on_event)
-        r = c.CollaborativeRun(name=run.encode(), client_mode=client_mode, identity=optional(identity or None), authority=optional(authority),
-                               token_file=optional(token_file), authority_ca=optional(authority_ca))
+        r = c.CollaborativeRun(name=run.encode(), client_mode=client_mode, no_port_mapping=not port_mapping, identity=optional(identity or None),
+                               authority=optional(authority), token_file=optional(token_file), authority_ca=optional(authority_ca))
         r.initial_peers, r.initial_peer_count = texts(initial_peers)
         r.listen, r.listen_count = texts(listen)
         r.announce, r.announce_count = texts(announce)

@@ -280,7 +280,8 @@ class CollaborativeTensor(c.Structure):
 class CollaborativeRun(c.Structure):
     _fields_ = [("name", text), ("initial_peers", P(text)), ("initial_peer_count", size), ("listen", P(text)),
                 ("listen_count", size), ("announce", P(text)), ("announce_count", size), ("identity", text),
-                ("client_mode", c.c_int), ("authority", text), ("token_file", text), ("authority_ca", text), ("node", void)]
+                ("client_mode", c.c_int), ("no_port_mapping", c.c_int), ("authority", text), ("token_file", text),
+                ("authority_ca", text), ("node", void)]
 
 
 class CollaborativeStatus(c.Structure):

@@ -13,6 +13,7 @@
 #   restricted  the same for the addresses that a packet has gone to
 #   port        port-restricted: for the address and port that a packet has gone to (Linux's masquerading)
 #   symmetric   the same, and each destination is shown another port
+#   igd         port-restricted, but forwards what its own prerouting rules translate: for a UPnP daemon (mapping.py)
 #   shared      port-restricted; b stands behind a's router
 #   cgnat       port-restricted, and behind the provider's router, which is so, too
 #
@@ -65,13 +66,15 @@ nat() { # namespace, kind
 	}
 	END
         ;;
-    port | symmetric | shared | cgnat)
+    port | symmetric | igd | shared | cgnat)
         how=masquerade; [ "$2" = symmetric ] && how='masquerade fully-random'
+        forwarded=; [ "$2" = igd ] && forwarded='ct status dnat accept'
         rules "$1" <<-END
 	table ip nat {
 	    chain forward { type filter hook forward priority 0; policy drop;
 	        iifname lan accept
 	        ct state established,related accept
+	        $forwarded
 	    }
 	    chain input { type filter hook input priority 0; iifname wan drop; }
 	    chain out { type nat hook postrouting priority 100; oifname wan $how; }

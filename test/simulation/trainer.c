@@ -291,7 +291,8 @@ static void *run_session(void *argument)
                                         .identity = IDENTITY,
                                         .authority = plan.moderated ? "https://authority" : NULL,
                                         .token_file = plan.moderated ? SECRET : NULL,
-                                        .client_mode = t->is_client };
+                                        .client_mode = t->is_client,
+                                        .no_port_mapping = 1 };
     struct pl_err err = { "" };
     int rc;
     s->t = t;

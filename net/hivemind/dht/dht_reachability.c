@@ -30,8 +30,20 @@ static void on_identified(void *context, const struct peer_id *peer)
         if (peer_id_equal(&r->core->initials[i].peer, peer)) dht_reachability_check(r);
 }
 
+/* The router has begun to forward a port to us, or has stopped. */
+static void on_changed(void *context)
+{
+    struct dht_reachability *r = context;
+    int is_mapped = host_is_mapped(r->core->host);
+    if (is_mapped == r->is_mapped) return;
+    r->is_mapped = is_mapped;
+    r->checked = 0;
+    if (r->entered > 0) dht_reachability_check(r);
+}
+
 void dht_reachability_open(struct dht_reachability *r)
 {
+    r->watch.events.changed = on_changed;
     r->relays.core = r->core;
     r->watch.events.identified = on_identified;
     r->watch.context = r;

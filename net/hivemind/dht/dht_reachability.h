@@ -15,6 +15,7 @@ struct dht_reachability {
     struct host_watch watch;
     struct dht_relays relays;
     enum reachability state;
+    int is_mapped;     /* our router forwarded a port when we last looked */
     int is_translated; /* OPEN through a router, which may let in only some peers */
     int called_back;   /* an initial peer has called us, be it on the connection that we made */
     double entered;    /* loop time; 0: not yet */

@@ -117,6 +117,7 @@ static int open_own_swarm(struct pl_collaborative *c, const struct pl_collaborat
                                .join = run->initial_peers,
                                .join_count = run->initial_peer_count,
                                .identity = run->identity,
+                               .no_port_mapping = run->no_port_mapping,
                                .validators = &m->validators };
     int rc;
     /* Any free port by default; others learn it from the DHT. A client does not listen at all: it

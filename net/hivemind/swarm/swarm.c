@@ -154,7 +154,8 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
                                  .announce_count = o->announce_count,
                                  /* hivemind's client mode: dials, and is never dialed. */
                                  .client_mode = !o->listen_count,
-                                 .relay = o->relay };
+                                 .relay = o->relay,
+                                 .map_port = !o->no_port_mapping };
     struct opening opening = { s, &node, err, PL_OK };
     pthread_condattr_t attributes;
     int rc;

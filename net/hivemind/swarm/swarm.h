@@ -21,7 +21,8 @@ struct swarm_options {
     const char *identity; /* file; NULL: a fresh one */
     int visitor;          /* 1: listens, if asked to, but stays out of routing tables */
     int relay;
-    int hold; /* 1: joins the DHT at swarm_enter only */
+    int no_port_mapping; /* 1: the router is not asked to forward our port */
+    int hold;            /* 1: joins the DHT at swarm_enter only */
     const struct validators *validators;
     struct auth *auth;
 };

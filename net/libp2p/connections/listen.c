@@ -257,6 +257,7 @@ size_t listening_addresses(const struct listening *of, struct multiaddr *out, si
     for (size_t i = 0; i < of->announce_count; i++) add_address(&list, &of->announce[i]);
     for (const struct listener *l = of->listeners; l && !of->announce_count; l = l->next)
         each_address(l, add_address, &list);
+    if (of->mapped.length && !of->announce_count) add_address(&list, &of->mapped);
     if (of->listeners && !of->announce_count) add_observed(of, &list);
     return list.count < max ? list.count : max;
 }

@@ -13,6 +13,7 @@ struct listening {
     struct listener *listeners;
     struct multiaddr *announce; /* advertised in place of the listening ones; owned */
     size_t announce_count;
+    struct multiaddr mapped;  /* where our router forwards a port to us; length 0: nowhere */
     struct observed observed; /* how peers that we dialed from a listening port see us */
 };
 

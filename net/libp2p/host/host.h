@@ -30,6 +30,7 @@ struct host_options {
     /* 1: serves neither look-ups nor relays, is in no routing table */
     int client_mode;
     int relay;         /* 1: carries connections for others */
+    int map_port;      /* 1: asks the router to forward the listening port (relay/port_mapping.h) */
     const char *agent; /* NULL: "potluck/VERSION" */
 };
 
@@ -75,6 +76,8 @@ int host_peer_serves(const struct host *h, const struct peer_id *peer, const cha
 int host_observed(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
 /* 1: that address, at which others see us, is a router's in front of us. */
 int host_is_translated(const struct host *h, const struct multiaddr *seen);
+/* 1: our router forwards a port to us. */
+int host_is_mapped(const struct host *h);
 /* Ends all connections to it. */
 void host_disconnect(struct host *h, const struct peer_id *peer);
 /* A groupmate or a bootstrap peer: its use is charged to a share that strangers cannot use up,

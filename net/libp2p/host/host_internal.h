@@ -33,7 +33,7 @@ struct host {
     struct joined_protocol *protocols;
     size_t protocol_count;
     char *agent;
-    int client_mode, relay;
+    int client_mode, relay, map_port;
     uv_prepare_t settle; /* right before the loop sleeps */
     struct timer sweep;  /* expired addresses are dropped */
     struct host_goodbye goodbye;

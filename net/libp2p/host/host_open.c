@@ -251,6 +251,7 @@ static void assemble(struct host *h, struct loop *l, const struct host_options *
     h->routing.dialing = &h->dialing;
     h->client_mode = o->client_mode;
     h->relay = o->relay;
+    h->map_port = o->map_port;
 }
 
 struct opening {

@@ -77,6 +77,7 @@ struct resources *host_accounts(struct host *h) { return &h->core.resources; }
 struct connections *host_connections(struct host *h) { return &h->connections; }
 int host_is_client(const struct host *h) { return h->client_mode; }
 int host_relays(const struct host *h) { return h->relay; }
+int host_maps_port(const struct host *h) { return h->map_port; }
 const char *host_agent(const struct host *h) { return h->agent; }
 
 const char *host_service_name(const struct host *h, size_t i)
@@ -96,6 +97,16 @@ size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t ma
 void host_changed(struct host *h)
 {
     if (h->core.state == HOST_RUNNING) watches_changed(h->watches);
+}
+
+int host_is_mapped(const struct host *h) { return h->listening.mapped.length > 0; }
+
+void host_set_mapped(struct host *h, const struct multiaddr *outside)
+{
+    struct multiaddr *mapped = &h->listening.mapped, was = *mapped;
+    if (outside) *mapped = *outside;
+    else mapped->length = 0;
+    if (!multiaddr_equal(&was, mapped)) host_changed(h);
 }
 
 /* Only an address observed on a connection from a listening port leads to that port. */

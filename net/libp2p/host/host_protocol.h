@@ -13,7 +13,7 @@
 #include "net/libp2p/connections/punch.h"
 #include "net/libp2p/streams/stream_open.h"
 
-#define PROTOCOLS_MAX 8 /* that join one host; there are seven */
+#define PROTOCOLS_MAX 8 /* that join one host; there are eight */
 
 struct host_protocol {
     int (*start)(struct host *h); /* PL_OK or a status, which fails host_open. May be NULL */
@@ -41,6 +41,7 @@ struct resources *host_accounts(struct host *h);
 struct connections *host_connections(struct host *h);
 int host_is_client(const struct host *h); /* host_options.client_mode */
 int host_relays(const struct host *h);    /* host_options.relay */
+int host_maps_port(const struct host *h); /* host_options.map_port */
 const char *host_agent(const struct host *h);
 /* The i-th protocol that is served, or NULL. */
 const char *host_service_name(const struct host *h, size_t i);
@@ -58,6 +59,9 @@ struct punch *host_punch(struct host *h, const struct peer_id *peer, const struc
  * otherwise the one reported last. PL_ENOTFOUND: none was reported. */
 int host_observed_address(const struct host *h, int family, struct multiaddr *a, int *agreed);
 
+/* The address at which our router forwards a port to us; NULL: none. Calls the watchers where that
+ * is a change. */
+void host_set_mapped(struct host *h, const struct multiaddr *outside);
 /* Our addresses have changed: calls the watchers. */
 void host_changed(struct host *h);
 /* The peer at the other end of that connection sees us at that address (identify). */
