@@ -61,7 +61,7 @@ static void append(struct buffer_queue *c, struct buffer_queue_piece *p)
     c->length += bytes_length(&p->bytes);
 }
 
-/* Long pieces are not moved for what comes behind them. */
+/* Long pieces are not moved to append bytes to them. */
 static int fits(const struct bytes *b, size_t n)
 {
     return b->capacity - b->end >= n || bytes_length(b) + n <= SMALL;
@@ -73,7 +73,7 @@ int buffer_queue_add(struct buffer_queue *c, const void *data, size_t n)
     if (!n) return PL_OK;
     if (c->last && fits(&c->last->bytes, n)) {
         int rc = bytes_add(&c->last->bytes, data, n);
-        if (rc) c->last->bytes.failed = PL_OK; /* what it holds is whole */
+        if (rc) c->last->bytes.failed = PL_OK; /* its contents are complete */
         else c->length += n;
         return rc;
     }

@@ -1,5 +1,5 @@
-/* buffer_queue.h - bytes in a line, in pieces: what is given to it joins the line as it is,
- * without a copy, and the memory of a piece that is gone serves one that comes. */
+/* buffer_queue.h - a queue of bytes in pieces. Memory given to it is queued without a copy, and the
+ * memory of a consumed piece is used again for a new one. */
 #ifndef PL_BUFFER_QUEUE_H
 #define PL_BUFFER_QUEUE_H
 
@@ -22,8 +22,8 @@ struct buffer_queue {
 void buffer_queue_clear(struct buffer_queue *c);
 /* PL_OK, or PL_ENOMEM and nothing is added. */
 int buffer_queue_add(struct buffer_queue *c, const void *data, size_t n);
-/* The same for what *data holds, whose memory it takes; *data is empty afterwards, perhaps in the
- * memory of a piece that is gone. After an error it is as it was. */
+/* The same for the contents of *data, whose memory it takes over; *data is empty afterwards,
+ * perhaps with the memory of a consumed piece. After an error *data is unchanged. */
 int buffer_queue_give(struct buffer_queue *c, struct bytes *data);
 /* The first piece: *n bytes, 0 if there is none. */
 const uint8_t *buffer_queue_at(const struct buffer_queue *c, size_t *n);

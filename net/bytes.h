@@ -43,7 +43,7 @@ int get_u8(struct cursor *c, uint8_t *x);
 int get_be16(struct cursor *c, uint16_t *x);
 int get_be32(struct cursor *c, uint32_t *x);
 int get_be64(struct cursor *c, uint64_t *x);
-/* At most 10 bytes and 64 bits, else PL_EFORMAT. */
+/* PL_EFORMAT: more than 10 bytes or 64 bits. */
 int get_varint(struct cursor *c, uint64_t *x);
 /* A view of n bytes, borrowed. */
 int get_bytes(struct cursor *c, const uint8_t **data, size_t n);

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#define BLOCK_COST 16 /* what malloc adds to a block */
+#define BLOCK_COST 16 /* malloc's overhead for a block */
 
 /* protobuf-c asks this allocator for every block. NULL makes it give up the whole message. */
 static void *budget_alloc(void *budget, size_t n)
@@ -23,8 +23,8 @@ static void budget_free(void *budget, void *block)
     free(block);
 }
 
-/* The budget lives on the stack: it is only needed while decoding, because what was decoded is
- * bounded then. */
+/* The budget lives on the stack: it is only needed while decoding; afterwards the message is
+ * bounded. */
 void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t n,
                      struct pl_err *err)
 {

@@ -1,4 +1,5 @@
-/* message.h - protobuf messages to bytes and back, with a ceiling on what strangers' can cost. */
+/* message.h - protobuf messages to bytes and back, with a limit on the memory that strangers' can
+ * take. */
 #ifndef PL_MESSAGE_H
 #define PL_MESSAGE_H
 
@@ -16,7 +17,7 @@ void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data
                      struct pl_err *err);
 /* m, and all that it owns, as message_unpack made them; NULL is allowed. */
 void message_free(void *m);
-/* Appends; PL_OK or what out->failed says. */
+/* Appends; returns PL_OK or out->failed. */
 int message_pack(struct bytes *out, const ProtobufCMessage *m);
 
 /* A view of bytes for a field; the library only reads it. */

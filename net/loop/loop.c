@@ -208,8 +208,8 @@ static void run_call(void *context)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* The caller sleeps until the loop has run it; on the loop's own thread it would sleep for ever,
- * so it runs at once. */
+/* The caller sleeps until the loop has run it; on the loop's own thread it would never wake, so the
+ * call runs at once. */
 int loop_call(struct loop *l, loop_fn *fn, void *context)
 {
     struct call e = { .fn = fn, .context = context };
@@ -284,10 +284,10 @@ int loop_open(struct loop **out, struct pl_err *err)
     pthread_mutex_init(&l->lock, NULL);
     if (uv_loop_init(&l->uv) || uv_async_init(&l->uv, &l->wake, on_wake) ||
         uv_timer_init(&l->uv, &l->alarm))
-        goto broken; /* only out of descriptors: what was made goes with the process */
+        goto broken; /* fails only without descriptors; the process's exit frees the rest */
     l->wake.data = l->alarm.data = l;
     uv_unref((uv_handle_t *)&l->alarm);
-    /* Signals are the program's own threads' business; SIGPIPE is nobody's. */
+    /* Signals are handled by the program's own threads; SIGPIPE is ignored. */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     rc = pthread_create(&l->thread, NULL, run, l);

@@ -10,15 +10,15 @@ typedef void loop_fn(void *context);
 
 /* Starts the thread. */
 int loop_open(struct loop **l, struct pl_err *err);
-/* Stops and joins it, from another thread; what is still queued is run first. Everything that lives
- * on the loop has been closed before. NULL may be closed. */
+/* Stops and joins it, from another thread; jobs still queued are run first. Everything on the loop
+ * must have been closed before. NULL may be closed. */
 void loop_close(struct loop *l);
 
 /* From any thread: fn runs on the loop's thread, soon, in the order of posting. PL_ENOMEM or
  * PL_OK. */
 int loop_post(struct loop *l, loop_fn *fn, void *context);
-/* The same in the caller's memory, so that it cannot fail: for a thread that waits for the end of
- * what it has begun. The job is free again when fn is called. */
+/* The same in the caller's memory, so that it cannot fail: for a thread that waits until its job is
+ * done. The job's memory may be reused when fn is called. */
 struct loop_job {
     loop_fn *fn;
     void *context;
@@ -29,7 +29,7 @@ void loop_submit(struct loop *l, struct loop_job *job, loop_fn *fn, void *contex
 /* From any thread: runs fn on the loop's thread and returns when it has. On that thread: at
  * once. Returns PL_OK. */
 int loop_call(struct loop *l, loop_fn *fn, void *context);
-/* From the loop's thread: `work` runs on a helper thread (encoding, hashing: what takes more than a
+/* From the loop's thread: `work` runs on a helper thread (encoding, hashing: anything longer than a
  * millisecond), then `done` on the loop's. PL_ENOMEM or PL_OK. */
 int loop_work(struct loop *l, loop_fn *work, loop_fn *done, void *context);
 int loop_is_here(const struct loop *l); /* 1 on the loop's thread */

@@ -1,11 +1,11 @@
-/* socket.h - what a long, slow or lossy path asks of a TCP socket. */
+/* socket.h - options of TCP sockets for long, slow or lossy paths. */
 #ifndef PL_SOCKET_H
 #define PL_SOCKET_H
 
 #include <stddef.h>
 #include <sys/socket.h>
 
-/* bytes that the kernel takes beyond what it has sent: what is written later waits behind them */
+/* unsent bytes that the kernel may hold: data written later wait behind them */
 #define SOCKET_NOTSENT (128 << 10)
 
 /* Prepares a socket that will listen (to: NULL), or will connect to `to`; a destination beyond this
@@ -27,7 +27,7 @@ void socket_prepare(int fd);
  * sockets. */
 int socket_share_port(int fd);
 
-/* Bytes that the other side has not confirmed yet; 0 where nobody can tell. */
+/* Bytes that the other side has not confirmed yet; 0 if the system does not report it. */
 size_t socket_unconfirmed(int fd);
 
 #endif

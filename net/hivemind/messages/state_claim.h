@@ -42,9 +42,10 @@ enum state_match state_claims_match(const struct state_claim *a, const struct st
                                     const size_t *elements, size_t tensors);
 
 enum state_verdict { STATE_CONFIRMED, STATE_UNCONFIRMED, STATE_REFUTED };
-/* The first claim is the one to judge. Confirmed: another one agrees with it, and at least as
- * many as agree with any that differs. Refuted: more agree on something else, two at least.
- * *agree: the first and those that agree with it; *other: the most that agree on something else. */
+/* Judges the first claim. Confirmed: at least one other claim agrees with it, and no other set of
+ * agreeing claims is larger. Refuted: a larger set, of two claims at least, agrees on another
+ * state. *agree: the number of claims that agree, the first included; *other: the size of the
+ * largest other set. */
 enum state_verdict state_claims_judge(size_t *agree, size_t *other,
                                       const struct state_claim *claims, size_t count,
                                       const size_t *elements, size_t tensors);

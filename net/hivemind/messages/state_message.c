@@ -158,8 +158,8 @@ static int keep_metadata(struct state_load *l, const struct field *f, struct pl_
     return PL_OK;
 }
 
-/* A tensor's first piece names its type and size: another one than ours, or one too large, is
- * refused before any of it is kept. */
+/* A tensor's first piece names its type and size: if they differ from ours, or the size is too
+ * large, it is refused before any of it is stored. */
 static int add_piece(struct state_load *l, const struct field *piece, struct pl_err *err)
 {
     struct pl_err why = { "" };

@@ -22,8 +22,8 @@ void dht_dictionary_init(struct dht_dictionary *d)
     d->earliest = d->size_max = INFINITY; /* empty: nothing expires; no limit of items */
 }
 
-/* What an item is charged for: its content and the memory around it. Without the latter, a million
- * empty items would be free. */
+/* The cost of an item: its content and the memory around it. Without the latter, a million empty
+ * items would be free. */
 static size_t cost(const struct dht_item *item)
 {
     return DHT_RECORD_COST + item->subkey_n + item->n;
@@ -89,8 +89,9 @@ static void count_item(struct dht_dictionary *d, size_t i)
     if (item->expiration < d->earliest) d->earliest = item->expiration;
 }
 
-/* Those that stay close up, in their order, and are counted anew: O(n) however many go. One by one
- * would be O(n) each, and a stranger could store what expires item by item. */
+/* The remaining items close up, in their order, and are counted anew: O(n) for any number of
+ * removals. Removing one at a time would cost O(n) each, and a stranger could store items that
+ * expire one by one. */
 void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *context, size_t item),
                          void *context)
 {
@@ -111,7 +112,7 @@ void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *conte
     d->count = kept;
 }
 
-/* --- what goes -------------------------------------------------------------------------------- */
+/* --- removal ---------------------------------------------------------------------------------- */
 
 struct pruning {
     const struct dht_dictionary *d;
@@ -119,7 +120,7 @@ struct pruning {
     const uint8_t *surplus; /* (items) 1: one too many; NULL: none is */
 };
 
-/* What has expired by the clock, or is one too many. */
+/* Removes items that have expired or exceed the limit. */
 static int is_pruned(void *context, size_t i)
 {
     const struct pruning *p = context;
@@ -164,7 +165,7 @@ void dht_dictionary_prune(struct dht_dictionary *d, double now)
 }
 
 /* Each class has bytes of its own: a flood of plain values cannot push out declarations, and
- * neither can push out what was signed. */
+ * neither can push out signed records. */
 static size_t class_max(enum dht_class class)
 {
     static const size_t most[DHT_CLASSES] = { DHT_DICTIONARY_PLAIN_MAX,
@@ -260,7 +261,8 @@ static int put(struct dht_dictionary *d, const struct dht_item *item)
     } else if (has_enough_items(d, item->from.owner)) {
         return PL_EAGAIN;
     }
-    /* What is read from another node has passed no limit yet; sums of lengths must not overflow. */
+    /* Records read from another node have passed no limit yet; sums of lengths must not
+     * overflow. */
     if (item->subkey_n > DHT_DICTIONARY_MAX || item->n > DHT_DICTIONARY_MAX) return PL_EAGAIN;
     if (reserve_item(d) || copy_item(&copy, item, hash)) return PL_ENOMEM;
     if (d->quota) dht_quota_charge(d->quota, &copy.from, cost(&copy));
@@ -276,7 +278,7 @@ static int put(struct dht_dictionary *d, const struct dht_item *item)
 int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_item *item)
 {
     int rc;
-    /* NaN is neither older nor newer than anything: it would stay for ever. */
+    /* NaN is neither older nor newer than anything, so the item would never expire. */
     if (isnan(item->expiration)) return PL_EAGAIN;
     /* hivemind raises it even for an item that is refused afterwards. */
     if (item->expiration > d->latest) d->latest = item->expiration;

@@ -13,8 +13,8 @@
 #define DHT_DICTIONARY_PLAIN_MAX (512u << 10)       /* no record of a run is of this kind */
 #define DHT_DICTIONARY_MAX (2u << 20)               /* all of these */
 /* The limit of a dictionary from another node, which may allow more than we do. The longest message
- * holds 4 MiB; what each item costs in memory besides its bytes at most doubles that for records of
- * a run. */
+ * holds 4 MiB; the memory of items besides their bytes at most doubles that for records of a
+ * run. */
 #define DHT_DICTIONARY_READ_MAX (8u << 20)
 #define DHT_RECORD_COST 128 /* bytes of memory that a record takes besides its content, roughly */
 /* Items of one owner in one dictionary: in a run it is one. Another application may have a few. */
@@ -33,7 +33,7 @@ struct dht_dictionary {
     size_t count, capacity;
     size_t bytes, class_bytes[DHT_CLASSES];
     struct hash_index by_subkey, by_owner; /* private */
-    struct dht_quota *quota; /* borrowed; its holders are charged for items; NULL: nobody is */
+    struct dht_quota *quota; /* borrowed; its holders are charged for items; NULL: no charges */
     double latest;           /* greatest expiration ever offered, -INFINITY before the first */
     double earliest;         /* a bound: no item expires before */
     double size_max;         /* items; INFINITY: no limit */
@@ -47,12 +47,12 @@ int dht_dictionary_fits(const struct dht_item *item);
 /* Stores a copy. PL_OK: it is in. PL_EAGAIN: refused, because it has expired or is not newer than
  * what is there (the greater expiration is the newer one), there is no space for it, or its owner
  * has enough items. PL_ENOMEM. `latest` is raised in any case. The item's subkey: msgpack in our
- * one way of writing; its hash is not read. */
+ * unique form; its hash is not read. */
 int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_item *item);
 /* The same for a plain item of our own. */
 int dht_dictionary_store(struct dht_dictionary *d, double now, const void *subkey, size_t subkey_n,
                          const void *value, size_t n, double expiration);
-/* Drops what has expired. */
+/* Drops expired items. */
 void dht_dictionary_prune(struct dht_dictionary *d, double now);
 /* Drops those items for which is_dropped returns 1. O(n). */
 void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *context, size_t item),

@@ -48,7 +48,7 @@ size_t dht_quota_of_subnet(const struct dht_quota *q, uint64_t subnet)
     return bytes_of(&q->subnets, subnet);
 }
 
-/* Subtraction, not addition: sums of what strangers claim must not overflow. */
+/* Subtraction, not addition: sums of strangers' claims must not overflow. */
 static int fits(const struct dht_ledger *l, uint64_t holder, size_t bytes, size_t most)
 {
     size_t held = bytes_of(l, holder);

@@ -24,7 +24,7 @@ struct dht_quota {
 };
 void dht_quota_clear(struct dht_quota *q);
 
-/* 1: the holder's peer and subnet may have so many bytes more. What we store ourselves is not
+/* 1: the holder's peer and subnet may have this many bytes more. Our own records are not
  * limited. */
 int dht_quota_allows(struct dht_quota *q, const struct dht_origin *holder, size_t bytes);
 /* Space for one holder more, so that dht_quota_charge cannot fail. PL_ENOMEM: nothing has

@@ -15,7 +15,7 @@ struct holder {
     size_t first, count, bytes;
 };
 
-/* By subnet, then caller, then what would stay longest; our own at the end. */
+/* By subnet, then caller, then the latest expiration first; our own at the end. */
 static int by_holder(const void *a_, const void *b_)
 {
     const struct dht_stake *a = a_, *b = b_;
@@ -67,8 +67,8 @@ static size_t split(struct holder *out, const struct dht_stake *s, size_t first,
     return n;
 }
 
-/* The holder's records go, those that would stay longest first, until it holds no more than
- * `level`. Returns the bytes that are free then. */
+/* Removes the holder's records, the latest expiration first, until it holds at most `level` bytes.
+ * Returns the bytes freed. */
 static size_t cut(struct dht_stake *s, const struct holder *h, size_t level, size_t excess)
 {
     size_t freed = 0;

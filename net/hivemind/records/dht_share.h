@@ -1,9 +1,10 @@
-/* dht_share.h - who stored a record, and whose records give way when a store is full.
+/* dht_share.h - the holder of each record, and which holder's records are evicted when a store is
+ * full.
  *
  * Identities are free, addresses are not. So the bytes that others store are charged to the caller
  * and to its subnet, and the largest holder loses first: the subnet with the most bytes, in it the
- * caller with the most bytes, of that caller's records the one that would stay longest. A flood
- * therefore pushes out itself, however many records it has. [max-min fairness] */
+ * caller with the most bytes, of that caller's records the one that expires last. So a flood evicts
+ * its own records, however many it has. [max-min fairness] */
 #ifndef PL_DHT_SHARE_H
 #define PL_DHT_SHARE_H
 
@@ -35,8 +36,8 @@ struct dht_stake {
     int evicted;  /* out: it gives way */
 };
 
-/* Marks what has to give way until `excess` bytes are free; reorders the stakes. What we stored
- * ourselves goes last. O(n log n). PL_ENOMEM: nothing is marked. */
+/* Marks the records to evict so that `excess` bytes become free; reorders the stakes. Our own
+ * records are evicted last. O(n log n). PL_ENOMEM: nothing is marked. */
 int dht_share_shed(struct dht_stake *stakes, size_t n, size_t excess);
 
 #endif

@@ -1,8 +1,8 @@
-/* dht_store.c - the records of one node. A hash index finds a record by key; a binary heap has
- * the earliest expiration at its root, so that dropping what has expired costs O(log n) for each
- * record dropped and nothing otherwise. Storing follows one rule, hivemind's [spec
- * hivemind-protocol 1.5]: the expiration is the version number. The greater one is the newer
- * record, an equal one changes nothing.
+/* dht_store.c - the records of one node. A hash index finds a record by key; a binary heap has the
+ * earliest expiration at its root, so that dropping an expired record costs O(log n), and a check
+ * without one O(1). Storing follows one rule, hivemind's [spec hivemind-protocol 1.5]: the
+ * expiration is the version number. The greater one is the newer record, an equal one changes
+ * nothing.
  *
  * To that come classes (dht_share.h): each class of records has its own share of the memory, and
  * within a class the largest holder is evicted first. */
@@ -25,9 +25,8 @@ void dht_store_init(struct dht_store *s, size_t bytes_max)
 /* Bytes of the entry itself and its regular value; the dictionary counts its own items. */
 static size_t entry_cost(const struct dht_entry *e) { return DHT_RECORD_COST + e->n; }
 
-/* A change of an entry is framed by subtract_cost and add_cost, so that the sums always fit the
- * contents: what they bound is memory, so a sum that drifts would be a leak that a stranger can
- * drive. */
+/* A change of an entry is framed by subtract_cost and add_cost, so that the sums always match the
+ * contents. They bound memory: a sum that drifts would be a leak that a stranger can drive. */
 static void subtract_cost(struct dht_store *s, const struct dht_entry *e)
 {
     s->bytes -= entry_cost(e) + e->dictionary.bytes;
@@ -145,7 +144,8 @@ void dht_store_prune(struct dht_store *s, double now)
 /* All memory is reserved before anything changes, so a failure leaves the store as it was. */
 static int reserve_entry(struct dht_store *s)
 {
-    /* entries is larger than heap if the second fails: harmless, s->capacity is what both have. */
+    /* entries is larger than heap if the second fails: harmless, since s->capacity holds for
+     * both. */
     size_t capacity = s->capacity;
     if (pl_grow(&s->entries, s->count, &capacity, 16) ||
         pl_grow(&s->heap, s->count, &s->capacity, 16))
@@ -173,10 +173,10 @@ static struct dht_entry *insert_entry(struct dht_store *s, const struct dht_id *
     return e;
 }
 
-/* --- what gives way --------------------------------------------------------------------------- */
+/* --- eviction --------------------------------------------------------------------------------- */
 
-/* Signed records are what a run lives by (progress, metrics), so they have half of the memory; each
- * other class has a quarter, and no class uses another's: a flood ends at its own class's limit. */
+/* A run depends on signed records (progress, metrics), so they have half of the memory; each other
+ * class has a quarter, and no class uses another's: a flood ends at its own class's limit. */
 static size_t class_max(const struct dht_store *s, enum dht_class class)
 {
     return class == DHT_SIGNED ? s->bytes_max / 2 : s->bytes_max / 4;
@@ -197,8 +197,8 @@ static size_t count_records(const struct dht_store *s)
     return n;
 }
 
-/* All records of a class, with their holders. A dictionary's own cost is divided among its
- * items: what is is not less than what was marked. */
+/* All records of a class, with their holders. A dictionary's own cost is divided among its items,
+ * so that at least the marked bytes become free. */
 static size_t list_stakes(struct dht_stake *stakes, struct stored *records,
                           const struct dht_store *s, enum dht_class class)
 {
@@ -254,9 +254,9 @@ static int remove_marked(struct dht_store *s, const struct stored *first, const 
 }
 
 /* This class's bytes are used up: list its records with their owners, mark what max-min fairness
- * evicts (dht_share.h), remove it. A sixteenth more than needed is freed, so that n bytes of new
- * records pay for sorting n * 16 bytes of old ones: O(log n) for each byte stored, however fast
- * records come. */
+ * evicts (dht_share.h), remove it. A sixteenth more than needed is freed, so that the cost of
+ * sorting is spread over many new records: O(log n) for each byte stored, however fast records
+ * come. */
 static int free_space(struct dht_store *s, enum dht_class class)
 {
     size_t all = count_records(s), n, most = class_max(s, class);
@@ -291,7 +291,7 @@ static enum dht_class class_of(struct dht_store *s, double now, struct dht_entry
 {
     const struct dht_dictionary *d = &e->dictionary;
     if (!e->value &&
-        d->bytes != d->class_bytes[DHT_PLAIN]) { /* else what has expired keeps its place */
+        d->bytes != d->class_bytes[DHT_PLAIN]) { /* otherwise expired records keep their place */
         subtract_cost(s, e);
         dht_dictionary_prune(&e->dictionary, now);
         add_cost(s, e);
@@ -299,10 +299,10 @@ static enum dht_class class_of(struct dht_store *s, double now, struct dht_entry
     return dht_entry_class(e);
 }
 
-/* May a record take the place of what is there in the other form, value or dictionary? In hivemind
- * a regular value with a greater expiration destroys a dictionary [spec hivemind-protocol 1.5], so
- * anybody could delete all progress records with one plain value. Here a later kind may, a lesser
- * may not; of equals the greater expiration is the newer. */
+/* May a record replace one of the other form, value or dictionary? In hivemind a regular value with
+ * a greater expiration destroys a dictionary [spec hivemind-protocol 1.5], so anybody could delete
+ * all progress records with one plain value. Here a higher kind may, a lower one may not; of equals
+ * the greater expiration is the newer. */
 static int replaces(struct dht_store *s, double now, struct dht_entry *e,
                     const struct dht_item *item)
 {
@@ -310,9 +310,9 @@ static int replaces(struct dht_store *s, double now, struct dht_entry *e,
     return there == item->from.class ? item->expiration > e->expiration : there < item->from.class;
 }
 
-/* A regular value: needs a greater expiration than what is there, be that a value or a
- * dictionary. Refusals come first and touch nothing: hivemind's refused store shortens the life of
- * the newer record [spec hivemind-protocol 1.5]. */
+/* A regular value: needs a greater expiration than the present value or dictionary. Refusals come
+ * first and change nothing: hivemind's refused store shortens the life of the newer record [spec
+ * hivemind-protocol 1.5]. */
 static int store_value(struct dht_store *s, double now, const struct dht_id *key,
                        const struct dht_item *item)
 {
@@ -352,8 +352,8 @@ static int store_subkey(struct dht_store *s, double now, const struct dht_id *ke
 {
     struct dht_entry *e;
     int is_new, rc;
-    /* As hivemind does: what has expired inside of the dictionary stays until a new subkey comes or
-     * it is read, so that a renewed subkey keeps its place. */
+    /* As in hivemind, expired items stay in the dictionary until a new subkey comes or it is read,
+     * so that a renewed subkey keeps its place. */
     dht_store_prune(s, now);
     e = find_entry(s, key);
     is_new = !e || (e->value && replaces(s, now, e, item));
@@ -408,7 +408,7 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
     if (s->quota &&
         !dht_quota_allows(s->quota, &item->from, DHT_RECORD_COST + item->subkey_n + item->n))
         return PL_EAGAIN;
-    /* Stored first, then weighed with all others: the newcomer may be what has to go. */
+    /* Stored first, then compared with all others: the new record itself may be evicted. */
     rc = item->subkey ? store_subkey(s, now, key, item) : store_value(s, now, key, item);
     if (rc || s->class_bytes[class] <= class_max(s, class)) return rc;
     if ((rc = free_space(s, class))) return rc;
@@ -435,8 +435,8 @@ int dht_store_subkey(struct dht_store *s, double now, const struct dht_id *key, 
     return dht_store_put(s, now, key, &item);
 }
 
-/* A read drops expired items, as hivemind's does: what is returned is alive. The cost of the entry
- * changes by that, so the sums are corrected. */
+/* A read drops expired items, as in hivemind, so all returned items are alive. That changes the
+ * cost of the entry, so the sums are corrected. */
 struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dht_id *key)
 {
     struct dht_entry *e;

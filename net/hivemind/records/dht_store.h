@@ -1,9 +1,9 @@
 /* dht_store.h - the records that a node keeps for others (or in its cache), until they expire.
  * [spec hivemind-protocol 1.5]
  *
- * The greater expiration is the newer record, equal ones leave what is there. In hivemind a
- * refused older store shortens the life of the newer record; here a refused store changes
- * nothing. */
+ * The record with the greater expiration is the newer one; an equal one changes nothing. In
+ * hivemind a refused older store shortens the life of the newer record; here a refused store
+ * changes nothing. */
 #ifndef PL_DHT_STORE_H
 #define PL_DHT_STORE_H
 
@@ -39,13 +39,13 @@ struct dht_store {
 void dht_store_init(struct dht_store *s, size_t bytes_max);
 void dht_store_clear(struct dht_store *s);
 
-/* Stores a copy: a regular value when the item's subkey is NULL, else one item of a dictionary (its
- * subkey from dht_subkey_write). PL_OK: stored. PL_EAGAIN: refused (expired, not newer, of a lesser
- * kind than what is there, or no space for it or its holder). PL_ENOMEM. */
+/* Stores a copy: a regular value if the item's subkey is NULL, otherwise one item of a dictionary
+ * (its subkey from dht_subkey_write). PL_OK: stored. PL_EAGAIN: refused (expired, not newer, of a
+ * lower kind than the present record, or no space for it or its holder). PL_ENOMEM. */
 int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
                   const struct dht_item *item);
-/* 1: dht_store_put would refuse the item of a dictionary, since what is there is as new, and of no
- * lesser kind. */
+/* 1: dht_store_put would refuse the item of a dictionary, since the present record is as new, and
+ * of no lower kind. */
 int dht_store_is_known(const struct dht_store *s, const struct dht_id *key,
                        const struct dht_item *item);
 /* The same for plain records of our own. */
@@ -56,10 +56,10 @@ int dht_store_subkey(struct dht_store *s, double now, const struct dht_id *key, 
 /* The record, or NULL; its dictionary is pruned. Valid until the next change. */
 struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dht_id *key);
 void dht_store_remove(struct dht_store *s, const struct dht_id *key);
-/* Drops what has expired. */
+/* Drops expired records. */
 void dht_store_prune(struct dht_store *s, double now);
 
-/* The highest class of what is there. */
+/* The highest class of the key's records. */
 enum dht_class dht_entry_class(const struct dht_entry *e);
 /* Bytes of values that any peer may have written. */
 size_t dht_entry_plain_bytes(const struct dht_entry *e);

@@ -54,8 +54,9 @@ static int base64_read(uint8_t *out, size_t *length, const char *text, size_t n)
     return PL_OK;
 }
 
-/* As Python's b64decode, by which real peers read signatures: what is not of the alphabet is passed
- *  over, and padding ends the text. A stricter reader would refuse records that hivemind keeps. */
+/* As Python's b64decode, by which hivemind reads signatures: characters outside the alphabet are
+ * skipped, and padding ends the text. A stricter reader would refuse records that hivemind
+ * keeps. */
 static int base64_read_loose(uint8_t *out, size_t *length, const char *text, size_t n)
 {
     uint32_t bits = 0;
@@ -94,8 +95,8 @@ static void put_number(struct bytes *b, const BIGNUM *x)
     put_string(b, raw, n + sign);
 }
 
-/* The text of a key: of ours, to sign with, and of others', to compare with what they wrote.
- * exponent: 0 for any, else PL_EFORMAT for a key with another one. */
+/* The text of a key: of ours, to sign with, and of others', to compare with their text. exponent: 0
+ * for any; otherwise PL_EFORMAT for a key with another one. */
 static int write_text(struct bytes *out, EVP_PKEY *key, unsigned long exponent)
 {
     BIGNUM *e = NULL, *n = NULL;
@@ -175,7 +176,8 @@ int rsa_public_parse(EVP_PKEY **key, const void *text_, size_t n)
     if (!exponent_n || exponent_n > 5 || exponent[0] >> 7 || !modulus_n || modulus[0] >> 7 ||
         modulus_n > RSA_BITS_MAX / 8 + 1)
         return PL_EFORMAT;
-    /* Below 2048 bits a key is not safe any more; above 8192 each check would take milliseconds. */
+    /* Keys of fewer than 2048 bits are no longer safe; above 8192 each check would take
+     * milliseconds. */
     if (!(*key = from_numbers(exponent, exponent_n, modulus, modulus_n))) return PL_EFORMAT;
     if (EVP_PKEY_get_bits(*key) >= RSA_BITS && EVP_PKEY_get_bits(*key) <= RSA_BITS_MAX)
         return PL_OK;

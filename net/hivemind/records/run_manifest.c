@@ -130,7 +130,7 @@ static int read_field(struct run_manifest *m, const struct field *f, const json_
     return PL_OK;
 }
 
-/* A reader opens these: what comes with potluck, or a server that proves its name. */
+/* A reader opens only these: files that come with potluck, or a server that proves its name. */
 static int read_data(struct run_manifest *m, const json_t *list, struct pl_err *err)
 {
     size_t n = json_array_size(list);
@@ -185,7 +185,7 @@ int manifest_read(struct run_manifest *m, const char *text, size_t n, struct pl_
 
 /* --- two manifests ---------------------------------------------------------------------------- */
 
-/* Appends "steps: 100 here, 1000 in the run"; what does not fit is cut. */
+/* Appends "steps: 100 here, 1000 in the run"; cut if it does not fit. */
 static void add_difference(struct pl_err *all, const char *name, const char *ours,
                            const char *theirs)
 {
@@ -217,7 +217,7 @@ static void compare_field(struct pl_err *all, const struct run_manifest *ours,
     if (strcmp(x, y)) add_difference(all, f->shown, x, y);
 }
 
-/* All but the name decides: a file may give the same sizes another one. */
+/* The name does not count: a file may give the same sizes another name. */
 static int compare_models(struct pl_err *all, const struct run_manifest *ours,
                           const struct run_manifest *theirs)
 {
@@ -257,7 +257,7 @@ int manifest_compare(const struct run_manifest *ours, const struct run_manifest 
 
 /* --- the record ------------------------------------------------------------------------------- */
 
-/* What the peer's identity signs. */
+/* The text that the peer's identity signs. */
 static int signed_part(struct bytes *out, const void *subkey, size_t subkey_n, const void *text,
                        size_t n)
 {
@@ -286,7 +286,7 @@ int manifest_record_write(struct bytes *out, const struct bytes *subkey, const s
     return mp_bin(out, signature, signature_n);
 }
 
-/* Cheap refusals first: whose it claims to be, then the signature, and the JSON last. */
+/* Cheap checks first: the claimed peer, then the signature, and the JSON last. */
 static int read_signed(struct manifest_record *r, const struct peer_id *of, const uint8_t *subkey,
                        size_t subkey_n, const struct mp_value *map, struct pl_err *err)
 {

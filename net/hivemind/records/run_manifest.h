@@ -1,5 +1,5 @@
-/* run_manifest.h - what all peers of a run have to agree on, as a signed record of the DHT. A peer
- * that has read it needs no option but an address: `potluck join MULTIADDR`.
+/* run_manifest.h - the settings that all peers of a run share, as a signed record of the DHT. A
+ * peer that has read it needs no option but an address: `potluck join MULTIADDR`.
  *
  * Each peer that trains publishes the manifest that it trains by, under two keys:
  *
@@ -62,7 +62,7 @@ int manifest_read(struct run_manifest *m, const char *text, size_t n, struct pl_
 int manifest_compare(const struct run_manifest *ours, const struct run_manifest *theirs,
                      struct pl_err *err);
 
-/* What a reader keeps of a record. */
+/* The contents of a record, as read. */
 struct manifest_record {
     struct peer_id peer; /* that has signed it */
     char *text;          /* of n characters and a zero; freed with free() */
@@ -73,7 +73,7 @@ struct manifest_record {
 int manifest_record_write(struct bytes *out, const struct bytes *subkey, const struct identity *me,
                           const char *text);
 /* of: NULL, or the peer whose manifest is wanted; records that name another one cost no check of a
- * signature. PL_ENOTFOUND: it is another one's. PL_EPROTO, PL_EFORMAT: it is not valid. */
+ * signature. PL_ENOTFOUND: the record is another peer's. PL_EPROTO, PL_EFORMAT: it is not valid. */
 int manifest_record_read(struct manifest_record *r, const struct peer_id *of, const uint8_t *subkey,
                          size_t subkey_n, const uint8_t *value, size_t n, struct pl_err *err);
 void manifest_record_clear(struct manifest_record *r);

@@ -20,7 +20,7 @@
 /* MANIFEST_BYTES_MAX, a public key and a signature of the longest RSA identity. */
 #define MANIFEST_VALUE_MAX (RSA_TEXT_MAX + 8192 + 2048 + 1024 + 100)
 
-/* How far a peer is: what the collaborative optimizer sums up [spec hivemind-protocol 8].
+/* A peer's progress, which the collaborative optimizer adds up [spec hivemind-protocol 8].
  * hivemind's tracker sends nil when it shuts down, and no other field may be there. */
 const struct schema schema_progress = { "_progress",
                                         PROGRESS_LIVES,
@@ -37,7 +37,7 @@ const struct schema schema_progress = { "_progress",
                                             { "client_mode", SCHEMA_BOOL },
                                         } };
 
-/* What the page shows of a peer's training [spec hivemind-protocol 10]. `loss` is a sum over
+/* The figures of a peer's training for the page [spec hivemind-protocol 10]. `loss` is a sum over
  * mini_steps; it may be NaN, since a float of pydantic may. */
 const struct schema schema_metrics = { "_metrics",
                                        METRICS_LIVES,
@@ -74,7 +74,7 @@ const struct schema schema_report = { "_report",
                                           { "held_out", SCHEMA_REAL },
                                       } };
 
-/* Ours alone: what the run's peers agree on, signed by a peer's identity, too (run_manifest.h). No
+/* Only potluck's: the run's manifest, also signed by a peer's identity (run_manifest.h). No
  * decision of a round depends on it, so it may live as long as metrics. */
 const struct schema schema_manifest = { "_manifest",
                                         METRICS_LIVES,

@@ -1,4 +1,4 @@
-/* validate.c - is a record what its owner wrote? Anyone may store anything in a DHT, so a record
+/* validate.c - was a record written by its owner? Anyone may store anything in a DHT, so a record
  * carries its proof [spec hivemind-protocol 2]. For a record with key K, subkey S, value V and
  * expiration E:
  *
@@ -19,14 +19,14 @@
 
 static const char owner_tag[] = "[owner:", signature_tag[] = "[signature:";
 
-/* What the table in validate.h says of records without a schema. Declarations and announcements are
- * one value of msgpack, true, false or a float64, so 16 bytes are more than they need. */
+/* The rules of the table in validate.h for records without a schema. Declarations and announcements
+ * are one value of msgpack, true, false or a float64, so 16 bytes are more than they need. */
 static const struct limits {
     double life_s;
     size_t value_max;
 } plain_record = { 3600, 1u << 20 }, group_declaration = { 3600, 16 }, announcement = { 120, 16 };
 
-/* The next place of the text `name`, or NULL. memchr skips what cannot begin it. */
+/* The next place of the text `name`, or NULL. memchr skips to a possible beginning. */
 static const uint8_t *find_tag(const uint8_t *at, const uint8_t *end, const char *name,
                                size_t length)
 {
@@ -188,7 +188,7 @@ static int check_signature(const struct record *r, const struct bytes *stripped,
         return pl_fail(err, PL_EPROTO, "record: two signatures");
     if (rsa_public_parse(&key, owner, owner_n))
         return pl_fail(err, PL_EPROTO, "record: its owner is not an RSA key");
-    /* What remains of the value without its signature is what was signed. */
+    /* The value without its signature is the signed text. */
     plain.value = bytes_at(stripped);
     plain.n = bytes_length(stripped);
     /* base64 and SSH's numbers have several spellings of one key: each would be an owner of its

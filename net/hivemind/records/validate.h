@@ -54,13 +54,13 @@ int validators_add_run(struct validators *v, const char *prefix);
 /* Our subkey: msgpack of "[owner:our key]". */
 int record_own_subkey(struct bytes *out, const struct rsa_key *key);
 
-/* The class and owner of *from, which decide who may write the record; by its form alone. */
+/* The class and owner of *from, by its form alone; they decide which peers may write the record. */
 void record_origin(struct dht_origin *from, const struct record *r);
 /* The peer that a declaration's subkey names. PL_ENOTFOUND: it names none. */
 int record_declarer(struct peer_id *peer, const struct record *r);
 /* PL_OK, or PL_EPROTO: the expiration is too late for this kind of record, or not a number. */
 int record_check_life(const struct validators *v, const struct record *r, double now);
-/* What checking its signature costs: 1 for a key of RSA_BITS, 0 for a record without an owner. */
+/* The cost of checking its signature: 1 for a key of RSA_BITS, 0 for a record without an owner. */
 double record_check_cost(const struct record *r);
 /* Sizes, signature, then schema. Linear in the record's bytes. PL_OK, or PL_EPROTO with a
  * sentence. */
@@ -70,7 +70,7 @@ int record_sign(struct bytes *out, const struct validators *v, const struct reco
 /* Appends the value without any signature. */
 int record_strip(struct bytes *out, const uint8_t *value, size_t n);
 
-/* What is signed: the tuple of key, subkey, value, expiration. */
+/* The signed text: the tuple of key, subkey, value, expiration. */
 int record_message(struct bytes *out, const struct record *r);
 
 #endif

@@ -15,7 +15,7 @@ struct caller {
 };
 struct caller_list { /* the newest first */
     struct dht_node *node;
-    void *owner; /* whose callbacks handle these streams */
+    void *owner; /* the service whose callbacks handle these streams */
     struct caller *first;
     size_t count;
 };

@@ -12,8 +12,8 @@
 
 /* --- donors that failed ----------------------------------------------------------------------- */
 
-/* A memory of 64 failures. It only changes the order of asking: a donor in it is still asked
- * if nobody else is left. */
+/* A memory of 64 failures. It only changes the order of asking: a donor in it is still asked after
+ * all others. */
 static size_t find_failure(const struct donor_failures *f, const struct peer_id *peer)
 {
     size_t i = 0;
@@ -93,7 +93,7 @@ static void order_donors(struct donor *d, size_t n, const struct donor_failures 
 static int read_donor(struct donor *d, const struct dht_item *item, const struct peer_id *self)
 {
     struct mp_value *subkey = NULL, *value = NULL;
-    /* A record of 30 s that anybody may write: what can't be a donor's is skipped, and the
+    /* Any peer may write this record of 30 s: entries that cannot be a donor's are skipped, and the
      * others stay. */
     int good = !mp_read(&subkey, item->subkey, item->subkey_n, NULL) &&
                !mp_read(&value, item->value, item->n, NULL) && subkey->kind == MP_BIN &&
@@ -114,7 +114,7 @@ static int read_donor(struct donor *d, const struct dht_item *item, const struct
 struct donor *donors_read(size_t *count, const struct dht_dictionary *announced,
                           const struct peer_id *self, const struct donor_failures *f, double now)
 {
-    /* Sorting announcements costs time that their authors don't pay, so no more than this are
+    /* Sorting announcements costs us time, and their authors nothing, so no more than this are
      * read. */
     size_t most = announced->count < DONORS_MAX ? announced->count : DONORS_MAX, n = 0;
     struct donor *d = malloc((most + 1) * sizeof *d);

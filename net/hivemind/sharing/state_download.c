@@ -17,7 +17,7 @@
 static void try_donor(struct state_download *d);
 static void take_state(struct state_download *d, size_t confirmed);
 
-/* What was kept to compare states with; before the next load it means nothing. */
+/* Data kept to compare states; meaningless before the next load. */
 static void clear_claims(struct state_download *d)
 {
     witnesses_clear(&d->witnesses);
@@ -113,7 +113,7 @@ static void load_end(void *context, struct rpc_stream *s)
 
 /* Returns 1 if an earlier download agrees with this state; remembers this state in both cases. Two
  * donors whose states have the same samples for a seed that neither knew confirm each other. So a
- * second download replaces a witness, which hivemind's donors cannot be. */
+ * second download replaces a witness; hivemind's donors cannot be witnesses. */
 static int was_given(struct state_download *d)
 {
     struct state_claim c = state_claim_of(d->peer, &d->load, d->own_seed);
@@ -131,7 +131,7 @@ static int was_given(struct state_download *d)
 
 static void take_state(struct state_download *d, size_t confirmed)
 {
-    /* A donor whose state was taken is as good as any other again. */
+    /* A donor whose state was taken is no longer on the list of failures. */
     donor_succeeded(&d->failures, &d->donors[d->at - 1].peer);
     /* The number of donors with the same parameters, the chosen donor included. The caller reports
      * it. */
@@ -140,9 +140,8 @@ static void take_state(struct state_download *d, size_t confirmed)
     end_load(d, PL_OK);
 }
 
-/* Confirmed by samples, or by a second download, it is taken; one that more donors contradict is
- * not. One that nobody confirms gives way to a confirmed one; if there is none it is taken as it
- * is. */
+/* A state confirmed by samples or by a second download is taken; one that more donors contradict is
+ * not. An unconfirmed state is taken only if there is no confirmed one. */
 static void judge_state(void *context)
 {
     struct state_download *d = context;
@@ -237,8 +236,8 @@ static void ask_donor(void *context)
 {
     struct state_download *d = context;
     const struct peer_id *donor;
-    /* Nobody is left to ask. An unconfirmed state is better than none: without one the
-     * newcomer could not train at all. */
+    /* No donor is left. An unconfirmed state is better than none: without a state the newcomer
+     * could not train at all. */
     if (d->at == d->count && d->unconfirmed.count) {
         d->load = d->unconfirmed;
         memset(&d->unconfirmed, 0, sizeof d->unconfirmed);

@@ -7,18 +7,18 @@
 #include "state_witness.h"
 
 #define STATE_CHECK_PAUSE 0.25 /* s: a poll of the DHT takes some round trips */
-/* Where no other donor can confirm it (hivemind's can't), a second one's state is taken and
- * compared, of models of so many bytes at most, and of so many donors in all. */
+/* If no other donor can confirm the state (hivemind's cannot), a second donor's state is downloaded
+ * and compared: for models of at most this many bytes, and from at most this many donors in all. */
 #define STATE_TWICE_MAX (64u << 20)
 #define STATE_TWICE_TRIES 3
 
 /* PL_OK and the state of one of the best donors; the callback may take it (and leave zeros).
- * PL_ENOTFOUND: nobody has announced any. PL_EUSE: all that arrived were of another model.
+ * PL_ENOTFOUND: no peer has announced one. PL_EUSE: all that arrived belong to another model.
  * PL_EIO: no donor could be reached, or none gave a state that can be used. */
 typedef void state_downloaded(void *context, int status, const struct peer_id *donor,
                               struct state_load *state, const struct pl_err *err);
-/* PL_OK if a state that has arrived can be used; PL_EAGAIN if that is not known yet: it is called
- * again after STATE_CHECK_PAUSE. After anything else the next donor is asked. */
+/* PL_OK: the state that has arrived can be used. PL_EAGAIN: not known yet, call again after
+ * STATE_CHECK_PAUSE. Any other status: the next donor is asked. */
 typedef int state_check(void *context, const struct state_load *state, struct pl_err *err);
 
 struct state_download {
@@ -50,7 +50,7 @@ void state_download_init(struct state_download *d, const struct state_peer *p);
  * tensors, see state_load_expect. */
 int state_download_begin(struct state_download *d, state_check *check, state_downloaded *downloaded,
                          void *context);
-/* Ends what is under way without its callback. */
+/* Ends a download without its callback. */
 void state_download_clear(struct state_download *d);
 
 #endif

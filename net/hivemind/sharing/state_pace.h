@@ -9,7 +9,7 @@
 #define STATE_RATE_WINDOW 30.0  /* s: some pauses of a busy uplink */
 #define STATE_RATE_MIN 16384.0  /* bytes a second within a window: 0.13 Mbit/s */
 #define STATE_RATE_MEAN 65536.0 /* bytes a second over the whole, */
-#define STATE_TIME_BASE 60.0    /* s: and so long for what is small */
+#define STATE_TIME_BASE 60.0    /* s: in addition, so that small states have time too */
 
 /* Times are the loop's; the owner adds to `bytes`. */
 struct state_pace {

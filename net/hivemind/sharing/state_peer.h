@@ -1,5 +1,5 @@
-/* state_peer.h - this peer, as both sides of state sharing see it: the donor (state_share.h) and
- * the newcomer (state_download.h). What is borrowed outlives both. */
+/* state_peer.h - the data of this peer that both sides of state sharing need: the donor
+ * (state_share.h) and the newcomer (state_download.h). Borrowed pointers outlive both. */
 #ifndef PL_STATE_PEER_H
 #define PL_STATE_PEER_H
 

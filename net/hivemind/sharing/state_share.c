@@ -72,7 +72,7 @@ void state_share_set(struct state_share *s, struct state_snapshot *snapshot, dou
     s->snapshot = snapshot;
     if (snapshot) snapshot->users = 1;
     s->priority = priority;
-    /* At once when something changed, else by the timer. */
+    /* At once after a change, otherwise by the timer. */
     if (is_sharing(s) ? !was || changed : was) announce(s);
     if (!is_sharing(s)) timer_stop(&s->announce_timer);
 }
@@ -142,7 +142,7 @@ static size_t snapshot_bytes(const struct state_snapshot *s)
     return all;
 }
 
-/* A reader that has stalled would keep its place from those who wait. */
+/* A stalled reader would occupy a place that others wait for. */
 static void watch_giving(void *context)
 {
     struct giving *g = context;

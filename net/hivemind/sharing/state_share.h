@@ -14,7 +14,7 @@
 #define STATE_ANSWERS_A_SECOND 20 /* samples that we give: 64 KiB and 0.2 ms each, */
 #define STATE_ANSWERS_A_PEER 4    /* and of them to one peer: a few tries of a newcomer */
 
-/* What is given to newcomers: a frozen copy, shared by those who are being given it. */
+/* The state for newcomers: a frozen copy, shared by all downloads in progress. */
 struct state_snapshot {
     uint8_t *metadata; /* free() */
     size_t metadata_n;
@@ -39,7 +39,7 @@ struct state_share {
 
 /* p is borrowed. Serves both calls, unless we are a client. */
 int state_share_open(struct state_share *s, const struct state_peer *p, struct pl_err *err);
-/* Shares from now on, announced with this priority; takes the snapshot over. NULL: shares no more.
+/* Shares from now on, announced with this priority; takes over the snapshot. NULL: stops sharing.
  * Clients and auxiliary peers are not asked. */
 void state_share_set(struct state_share *s, struct state_snapshot *snapshot, double priority);
 void state_share_close(struct state_share *s);

@@ -118,7 +118,7 @@ void witnesses_ask(struct state_witnesses *all, const struct donor *donors, size
     witnesses_clear(all);
     all->answered = answered;
     all->context = context;
-    /* Drawn after the state has come: a donor that gives a false one can't know who will be
+    /* Drawn after the state has arrived: a donor of a false state cannot know which peers will be
      * asked, nor for which samples. */
     all->asked = calloc(STATE_WITNESSES, sizeof *all->asked);
     if (all->asked && RAND_bytes(all->seed, STATE_SEED) == 1)

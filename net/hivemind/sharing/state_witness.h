@@ -1,6 +1,5 @@
-/* state_witness.h - a state that has arrived is compared with samples of other donors' states. The
- * call is one between our own peers: hivemind's do not have it. See state_claim.h for what it
- * proves.
+/* state_witness.h - a state that has arrived is compared with samples of other donors' states. Only
+ * potluck's peers have this call, hivemind's do not. state_claim.h says what it proves.
  *
  *   request   8 bytes, a seed
  *   answer    the epoch, 8 bytes; then the samples that the seed picks, float32; little-endian */
@@ -36,7 +35,7 @@ struct state_witnesses {
     const struct state_peer *peer;
     struct witness *asked;
     size_t count, left;
-    void (*answered)(void *context); /* once nobody is left */
+    void (*answered)(void *context); /* once no witness is left */
     void *context;
     uint8_t seed[STATE_SEED];
 };

@@ -18,7 +18,7 @@
 
 /* --- tensors ---------------------------------------------------------------------------------- */
 
-/* Also after a failed read: what has not been reached is NULL. */
+/* Also after a failed read: pointers not reached yet are NULL. */
 void named_tensors_clear(struct named_tensors *t)
 {
     for (size_t i = 0; i < t->count; i++) {
@@ -229,7 +229,7 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
         free(metadata);
         return NULL;
     }
-    /* count grows with each copy, so that release frees just what is there. */
+    /* count grows with each copy, so that release frees exactly the copies made. */
     for (; s->count < t->count; s->count++) {
         size_t i = s->count;
         float *copy = pl_alloc(t->elements[i], sizeof *copy);
@@ -245,8 +245,8 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
 
 /* --- calls that wait -------------------------------------------------------------------------- */
 
-/* A call that waits. It lies on the stack of the caller, who sleeps until `done`; each kind has
- * its own structure around it. */
+/* A blocking call. It lies on the stack of the caller, which sleeps until `done`; each kind has its
+ * own structure around it. */
 struct call {
     struct swarm *s;
     struct loop_job job;
@@ -419,7 +419,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
                       struct state_load *state, const struct pl_err *err)
 {
     struct load_request *r = context;
-    /* Moved, not copied: the averager has nothing to free any more. */
+    /* Moved, not copied: the averager has nothing left to free. */
     *r->state = *state;
     memset(state, 0, sizeof *state);
     *r->donor = *donor;

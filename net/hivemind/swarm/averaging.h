@@ -21,7 +21,7 @@ int named_tensors_write(const struct named_tensors *t, const char *path, struct 
 void named_tensors_clear(struct named_tensors *t);
 
 /* "run" (by size), "none", "float16", "meanstd16", "uniform8", "quantile8", "blockwise8" for a
- * tensor of so many elements. PL_EUSE: none of them. */
+ * tensor with this number of elements. PL_EUSE: another name. */
 int compression_named(enum pl_compression *method, const char *name, size_t elements,
                       size_t threshold);
 
@@ -42,7 +42,7 @@ void swarm_averager_close(struct swarm *s, struct averager *a);
 struct round {
     struct averager_result result; /* .group points to the next */
     struct group group;
-    struct pl_err why, differs, left_out; /* what the result points to */
+    struct pl_err why, differs, left_out; /* memory that the result points to */
 };
 int swarm_average(struct swarm *s, struct averager *a, const struct averager_step *step,
                   double timeout_s, struct round *r);

@@ -32,9 +32,9 @@
     "the secret that the swarm's owner gave you (potluck authority --invite), alone in its " \
     "first line"
 
-/* A word of printable characters, and nothing else in its line: who copied a line of the
- * allowlist has a name before it. It becomes part of an HTTP header, where a control character
- * would begin another one. */
+/* A word of printable characters, alone in its line: a line copied from the allowlist would have a
+ * name before it. It becomes part of an HTTP header, where a control character would begin another
+ * one. */
 static int parse_secret(struct membership *m, const char *text, struct pl_err *err)
 {
     size_t n = strcspn(text, " \t\r\n"), end = n + strspn(text + n, " \t\r");

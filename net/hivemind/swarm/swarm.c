@@ -5,9 +5,9 @@
  *   call    post a request to the loop - sleep - the loop's callback completes it - wake
  *   close   node - host - loop: each before what it uses
  *
- * Host and node live on the network's thread alone, without locks: no other thread ever reads
- * their state. One lock and one condition serve all callers that wait; each wakes, reads its
- * own flag, and sleeps again if it is another's. */
+ * Host and node live on the network's thread alone, without locks: no other thread ever reads their
+ * state. One lock and one condition serve all callers that wait; each wakes, reads its own flag,
+ * and sleeps again if the signal was for another. */
 #include "swarm.h"
 #include "net/libp2p/peer/peerstore.h"
 #include "net/libp2p/libp2p.h"
@@ -20,8 +20,8 @@
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
-/* The flag changes under the lock, or a waiter could read it, miss the signal, and sleep for
- * ever. */
+/* The flag changes under the lock; otherwise a waiter could read it, miss the signal, and never
+ * wake. */
 static void raise_flag(struct swarm *s, int *flag)
 {
     pthread_mutex_lock(&s->lock);
@@ -47,13 +47,13 @@ static void on_joined(void *context, int status, const struct pl_err *err)
     pthread_mutex_lock(&s->lock);
     s->joined = status == PL_OK;
     if (status) s->why = *err;
-    /* The first try decides what swarm_wait_joined returns; the node goes on trying. */
+    /* The first try decides what swarm_wait_joined returns; the node keeps trying. */
     s->tries++;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
 
-/* What the loop's thread needs to open the node, and what comes of it. */
+/* The loop thread's arguments for opening the node, and the result. */
 struct opening {
     struct swarm *s;
     const struct dht_node_options *options;
@@ -84,8 +84,8 @@ static int check_initial_peers(const struct swarm_options *o, struct pl_err *err
         struct multiaddr_target target;
         struct pl_err why;
         int rc = multiaddr_from_text(&a, o->join[i], &why);
-        /* /ip4 or /dns, /tcp, and /p2p: the peer id is what the handshake proves, so an address
-         * without it could be anybody's. */
+        /* /ip4 or /dns, /tcp, and /p2p: the handshake proves the peer ID, so an address without one
+         * could be any peer's. */
         if (!rc && (rc = multiaddr_target(&target, &a)))
             pl_fail(&why, rc, "no TCP address; potluck dials TCP addresses only");
         if (rc && strpbrk(o->join[i], ", ;\t\n") && o->join[i][0] == '/')
@@ -160,7 +160,8 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     pthread_condattr_t attributes;
     int rc;
     memset(s, 0, sizeof *s);
-    /* First what swarm_close destroys, so that it may be called after any failure below. */
+    /* First the members that swarm_close destroys, so that it may be called after any failure
+     * below. */
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* the wall clock may be set */
@@ -226,7 +227,7 @@ void swarm_close(struct swarm *s)
     memset(s, 0, sizeof *s);
 }
 
-/* --- what is known ---------------------------------------------------------------------------- */
+/* --- status ----------------------------------------------------------------------------------- */
 
 /* A question to the loop, answered into this struct while the caller waits. */
 struct query {
@@ -293,7 +294,7 @@ size_t swarm_addresses(struct swarm *s, struct multiaddr *addresses, size_t max)
     return q.count;
 }
 
-/* Zeros if the loop has ended: callers then show a peer that knows nobody. */
+/* Zeros if the loop has ended: callers then show a peer without contacts. */
 void swarm_status(struct swarm *s, struct dht_status *status)
 {
     struct query q = { .s = s, .status = status };
@@ -321,7 +322,7 @@ double swarm_time(struct swarm *s)
 struct request {
     struct swarm *s;
     struct loop_job job;
-    /* Only what this kind of request needs is set. */
+    /* Only the fields of this kind of request are set. */
     const struct dht_id *key;
     const struct peer_id *peer;
     const struct bytes *subkey, *value;

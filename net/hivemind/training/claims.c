@@ -1,4 +1,4 @@
-/* claims.c - how far to believe what peers report of themselves. [spec hivemind-protocol 2.1, 8]
+/* claims.c - how far peers' reports about themselves are believed. [spec hivemind-protocol 2.1, 8]
  *
  * A progress record is signed, but anybody can make a key. hivemind 1.1.12 takes the maximum of
  * all reported epochs as the global epoch, so one Byzantine peer with epoch 10^9 stops a run:
@@ -124,7 +124,7 @@ int claims_update(struct claims *c, struct progress_record *records, size_t coun
     struct claims next = { .list = malloc((count + c->count + 1) * sizeof *next.list) };
     struct progress_record *taken = malloc((count + 1) * sizeof *taken);
     *counted = 0;
-    /* Without memory nobody counts: this peer goes on alone for one poll. */
+    /* Without memory no peer counts: this peer continues alone for one poll. */
     if (!next.list || !taken) {
         free(next.list);
         free(taken);
@@ -169,8 +169,8 @@ static int by_epoch(const void *a_, const void *b_)
     return (*a > *b) - (*a < *b);
 }
 
-/* The lead of these epochs, in ascending order e_0 .. e_{n-1}: e_{floor((n-1)/2)} is reached by
- * n - floor((n-1)/2) > n/2 of them. -1 if there are none. */
+/* The lead of these epochs, in ascending order e_0 .. e_{n-1}: e_{floor((n-1)/2)} is reached by n -
+ * floor((n-1)/2) > n/2 of them. -1: no epochs. */
 static int64_t majority(int64_t *epochs, size_t n)
 {
     qsort(epochs, n, sizeof *epochs, by_epoch);

@@ -1,6 +1,6 @@
-/* claims.h - which progress records count. A record in the DHT is signed, but by a key that
- * anybody can make: its epoch, samples and speed are claims, and so is the peer that it names.
- * What we have seen ourselves decides how far a claim is followed. Pure functions.
+/* claims.h - which progress records count. A record in the DHT is signed, but by a key that anybody
+ * can make: its epoch, samples and speed are claims, and so is the peer that it names. Our own
+ * observations decide how far a claim is followed. Pure functions.
  *
  *   lead   the highest epoch that more than half of the others claim: of our groupmates in the last
  *          common round, of gradients or of parameters, if they are two or more, else of all. A
@@ -57,10 +57,10 @@ size_t claims_read(struct progress_record *records, const struct dht_item *items
  * counts. */
 int claims_update(struct claims *c, struct progress_record *records, size_t count,
                   double target_batch, double now, size_t *counted);
-/* The lead by the last poll, as we are at epoch `own`; -1: nobody is listed. */
+/* The lead by the last poll, for a peer at epoch `own`; -1: no peer is listed. */
 int64_t claims_lead(const struct claims *c, int64_t own, double now);
-/* The swarm's epoch for people: the highest lead so far. Peers that leave or die may take the lead
- * down, but a run's epoch does not go back. It falls to the lead only once the lead has been
+/* The swarm's epoch, for display: the highest lead so far. Peers that leave or die may take the
+ * lead down, but a run's epoch does not go back. It falls to the lead only once the lead has been
  * doubted, or has been lower for CLAIMS_DOUBT_MAX: what a majority claimed falsely does not
  * stay. */
 int64_t claims_displayed(struct claims *c, int64_t lead, double now);
@@ -76,7 +76,7 @@ size_t claims_to_ping(struct claims *c, struct peer_id out[CLAIMS_PINGS], int64_
 void claims_silent(struct claims *c, const struct peer_id *peer, double asked);
 /* A common round, of gradients or of parameters, has succeeded in this group. */
 void claims_round(struct claims *c, const struct group *g);
-/* No state has shown that anybody is beyond `own`: those who claim so are doubted. */
+/* No state has shown an epoch beyond `own`: peers that claim one are doubted. */
 void claims_doubt(struct claims *c, int64_t own, double now);
 /* A state of epoch `own` was loaded: claims of at most this epoch are confirmed, and doubts about
  * their peers end. */

@@ -1,8 +1,8 @@
-/* liveness.c - who of the peers that report is really there? [spec hivemind-protocol 8, 12]
+/* liveness.c - which of the reporting peers are really there? [spec hivemind-protocol 8, 12]
  *
- * A progress record lives for 60 s, a round takes a few: without more knowledge a group would
- * wait for each dead peer for a minute, and its samples would bring the step too early. What a
- * peer does in rounds decides instead:
+ * A progress record lives for 60 s, a round takes a few: by the records alone a group would wait
+ * for each dead peer for a minute, and its samples would trigger the step too early. A peer's
+ * conduct in rounds decides instead:
  *
  *   came to the last round, or reported after it    counts
  *   missed it, and has reported nothing since       does not count until its next report
@@ -47,8 +47,8 @@ int liveness_reports(const struct liveness *a, const struct peer_id *peer)
     return p && !is_absent(p);
 }
 
-/* A claim of samples by a peer that nobody has met would make the swarm step on gradients that
- * do not exist. */
+/* If samples of a peer that never comes counted, the swarm would step on gradients that do not
+ * exist. */
 static int has_shown_nothing(const struct attendee *p)
 {
     return !p->is_met && p->due >= LIVENESS_MISSES && fmod(floor(p->due), LIVENESS_AGAIN) != 0;
@@ -58,7 +58,7 @@ int liveness_update(struct liveness *a, struct progress_record *records, size_t 
                     size_t *counted)
 {
     struct liveness next = { .list = malloc((count + a->count + 1) * sizeof *next.list) };
-    /* Without memory all count: waiting in vain costs time only. */
+    /* Without memory all count: needless waiting only costs time. */
     *counted = count;
     if (!next.list) return PL_ENOMEM;
     *counted = 0;
@@ -98,8 +98,8 @@ void liveness_round(struct liveness *a, const struct group *g, double trigger)
             p->misses = 0;
             continue;
         }
-        /* A round without any group blames nobody: it may be our own connection that failed. A
-         * peer silent since the last miss has missed no second time: it is not trying. */
+        /* A round without any group counts against no peer: our own connection may have failed. A
+         * peer that has been silent since its last miss is not charged again: it is not trying. */
         if (g && p->reported > p->missed && p->misses < INT_MAX) p->misses++;
         p->missed = trigger;
     }

@@ -2,15 +2,15 @@
  * minute, those of dead peers too. Pure functions. [spec hivemind-protocol 8, 12]
  *
  * A peer that does not come to a round, and has reported nothing since that round was triggered,
- * does not count until its next report: nobody waits for it, and its samples and speed are not
- * the swarm's. One round is enough. A living peer that can come to the next round reports before
- * that: a step, a state taken over, or a local batch, whatever made it miss this one.
+ * does not count until its next report: no group waits for it, and its samples and speed are not
+ * added up. One round is enough. A living peer that can come to the next round reports before that:
+ * a step, a state taken over, or a local batch, whatever made it miss this one.
  *
- * A peer that goes on reporting but misses LIVENESS_MISSES rounds in a row is absent: its
- * matchmaking is broken, or it cheats. It does not count either until it has been in a round
- * again; it may join, since a leader takes any peer that asks. Now and then the group waits for
- * it once more, so that two halves of a swarm that could not reach each other do not stay apart
- * for ever. A round without any group says nothing: then it may be we that cannot be reached.
+ * A peer that keeps reporting but misses LIVENESS_MISSES rounds in a row is absent: its matchmaking
+ * is broken, or it cheats. It does not count either until it has been in a round again; it may
+ * join, since a leader takes any peer that asks. Now and then the group waits for it once more, so
+ * that two halves of a swarm that could not reach each other do not stay apart for ever. A round
+ * without any group says nothing: then it may be we that cannot be reached.
  *
  * A peer that has never been in a round with us has shown none of the samples that it claims. After
  * some rounds in which it should have appeared (more of them with groups of a limited size), its
@@ -44,14 +44,14 @@ struct liveness {
  * a record for a record's life is forgotten: one poll alone may miss some. PL_ENOMEM: all count. */
 int liveness_update(struct liveness *a, struct progress_record *records, size_t count, double now,
                     size_t *counted);
-/* A round that was triggered at `trigger` has ended, with this group; NULL: with nobody. */
+/* A round that was triggered at `trigger` has ended with this group; NULL: without one. */
 void liveness_round(struct liveness *a, const struct group *g, double trigger);
 /* As liveness_round, but for every round that we have waited for: in a group of a limited size
  * we meet only some. */
 void liveness_note_group(struct liveness *a, const struct group *g);
 /* It has reported, and is not absent. */
 int liveness_reports(const struct liveness *a, const struct peer_id *peer);
-/* Nobody waits for it, though it reports. */
+/* 1: no group waits for it, although it reports. */
 int liveness_is_absent(const struct liveness *a, const struct peer_id *peer);
 void liveness_clear(struct liveness *a);
 

@@ -34,7 +34,7 @@ static int read_fields(struct metrics_record *r, const struct mp_value *v, struc
     r->mini_steps = mp_count(mp_get(v, "mini_steps"));
     r->samples_per_second = mp_get(v, "samples_per_second")->real;
     r->loss = mp_get(v, "loss")->real;
-    /* mp_count gives -1 for what does not fit int64. */
+    /* mp_count gives -1 for a number that does not fit int64. */
     if (r->step < 0 || r->samples < 0 || r->mini_steps < 0)
         return pl_fail(err, PL_EPROTO, "_metrics: a count beyond 2^63");
     return PL_OK;

@@ -1,5 +1,5 @@
-/* peer_report.c - the dashboard's second record, with what hivemind's metrics cannot hold. [TTT
- * 2.1]
+/* peer_report.c - the dashboard's second record, with data that hivemind's metrics cannot hold.
+ * [TTT 2.1]
  *
  * hivemind's validators refuse a metrics record with other fields than their own, so rounds,
  * bytes and reachability go under a key of their own, RUN_report. Python peers store and forward
@@ -40,8 +40,8 @@ int report_write(struct bytes *out, const struct report_record *r)
     return mp_int(out, r->computed_ms);
 }
 
-/* Copies at most max characters into `to`, which is all zero and has one more. What is not
- * printable ASCII becomes '?': the text ends up in terminals and in a page. */
+/* Copies at most max characters into `to`, which is all zero and has one more. Characters other
+ * than printable ASCII become '?', because the text is shown in terminals and on a page. */
 static void read_text(char *to, size_t max, const struct mp_value *v)
 {
     for (size_t i = 0; i < v->n && i < max; i++)

@@ -1,7 +1,7 @@
-/* peer_report.h - a second record for the dashboard, beyond hivemind's metrics: how a peer's
- * rounds went, what they cost, how it can be reached. hivemind's record may hold no other field
- * than its own, so this one is stored under RUN_report, signed by the same key; Python peers
- * store and forward it without reading it. [TTT 2.1: the page shows "the progress of training"] */
+/* peer_report.h - a second record for the dashboard, beyond hivemind's metrics: the results and the
+ * cost of a peer's rounds, and its reachability. hivemind's record may hold no other field than its
+ * own, so this one is stored under RUN_report, signed by the same key; Python peers store and
+ * forward it without reading it. [TTT 2.1: the page shows "the progress of training"] */
 #ifndef PL_REPORT_H
 #define PL_REPORT_H
 
@@ -9,7 +9,7 @@
 
 #define REPORT_LIFE 600.0     /* s, as that of the metrics */
 #define REPORT_VERSION_MAX 40 /* characters: a name, a number, something behind it */
-#define REPORT_DEVICE_MAX 60  /* of what computes, as its backend names it */
+#define REPORT_DEVICE_MAX 60  /* name of the processor or GPU, as given by the backend */
 
 enum report_reach {
     REPORT_UNKNOWN,
@@ -29,11 +29,11 @@ struct report_record {
     int64_t retried; /* groups that fell apart and were followed by another try */
     int64_t banned;  /* groupmates that were caught lying, and refused for a while */
     int64_t sent, received; /* bytes of these rounds' messages */
-    int64_t uncompressed;   /* what `sent` would have been with four bytes a value */
+    int64_t uncompressed;   /* `sent`, if each value took four bytes */
     int64_t target_batch;   /* samples that it steps at; 0: not reported */
     int64_t samples;        /* that it has processed; 0: not reported */
     int64_t computed_ms;    /* time in which it has processed them */
-    double held_out;        /* loss on pairs that nobody trains on; NAN: not measured */
+    double held_out;        /* loss on held-out pairs; NAN: not measured */
 };
 int report_write(struct bytes *out, const struct report_record *r);
 int report_read(struct report_record *r, const uint8_t *data, size_t n, struct pl_err *err);

@@ -117,8 +117,8 @@ void progress_update(struct progress_view *v, const struct progress_record *reco
 
 /* eta = now + max_k max(0, target - estimated_k) / speed_k     peers k at the global epoch
  *
- * Peers at an earlier epoch take a state over before they train on: nobody knows when they will be
- * done. */
+ * Peers at an earlier epoch first have to download a state, which takes an unknown time; they do
+ * not count. */
 void progress_update_each(struct progress_view *v, const struct progress_record *records,
                           size_t count, const struct progress_local *mine, double target,
                           double now)

@@ -25,7 +25,7 @@ struct progress_record {
 };
 /* Appends its value. */
 int progress_write(struct bytes *out, const struct progress_record *r);
-/* PL_EPROTO for what does not fit the schema. PL_ENOTFOUND: nil, the peer has left. */
+/* PL_EPROTO: the record does not match the schema. PL_ENOTFOUND: nil, the peer has left. */
 int progress_read(struct progress_record *r, const uint8_t *data, size_t n, struct pl_err *err);
 
 /* Everybody's progress as seen at one moment. */
@@ -36,7 +36,7 @@ struct progress_view {
     double eta;        /* DHT time at which the target batch is expected to be there */
     double next_fetch; /* DHT time for the next poll */
 };
-/* a + b, at most INT64_MAX: what peers claim is not below 0, but may be anything above. */
+/* a + b, at most INT64_MAX: peers' claims are not below 0, but may have any size. */
 int64_t progress_plus(int64_t a, int64_t b);
 
 struct progress_local {

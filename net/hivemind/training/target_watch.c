@@ -1,14 +1,14 @@
-/* target_watch.c - do the others have the same target batch as we? [spec hivemind-protocol 8]
+/* target_watch.c - do the others have our target batch? [spec hivemind-protocol 8]
  *
- * Every peer of a run must step at the same number of samples, but hivemind's records do not
- * hold it, and a wrong --target-batch shows only as bad training. Two signs give it away:
+ * Every peer of a run must step at the same number of samples, but hivemind's records do not hold
+ * it, and a wrong --target-batch only shows as bad training. Two signs reveal it:
  *
- *   early   the swarm's epoch goes on, again and again, long before our target: theirs is smaller
- *   late    nobody comes to our steps, and the others go on collecting far beyond: theirs is larger
+ *   early   the swarm's epoch advances, again and again, long before our target: theirs is smaller
+ *   late    no peer comes to our steps, and the others collect far more samples: theirs is larger
  *
- * The estimate must not accuse an honest setup. So each unknown is taken for the better (peers
- * may be 1.5 times as fast as they say, each may add one batch on top), and only several signs
- * in a row count. */
+ * The estimate must not accuse an honest setup. So each unknown is assumed in the setup's favour
+ * (peers may be 1.5 times as fast as they report, each may add one more batch), and only several
+ * consecutive signs count. */
 #include "target_watch.h"
 
 #include <math.h>
@@ -27,14 +27,14 @@ static double samples_at(const struct progress_record *r, int64_t epoch, double 
 struct survey {
     int64_t epoch;         /* the others' newest */
     double reported;       /* samples of that epoch, by the records */
-    double samples, speed; /* the same, with what came since; of all */
+    double samples, speed; /* the same, with the samples since then; of all peers */
 };
 
 static struct survey survey_records(const struct progress_record *others, size_t count,
                                     const struct progress_record *own, double now)
 {
     struct survey s = { .epoch = -1, .speed = own->samples_per_second };
-    for (size_t i = 0; i < count; i++) /* clients lead nobody, as in progress_update */
+    for (size_t i = 0; i < count; i++) /* clients lead no group, as in progress_update */
         if (!others[i].client_mode && others[i].epoch > s.epoch) s.epoch = others[i].epoch;
     for (size_t i = 0; i < count; i++) {
         s.speed += others[i].samples_per_second;
@@ -102,7 +102,7 @@ static int check_early(struct target_watch *w, const struct survey *s, int64_t t
                : 0;
 }
 
-/* --- steps that nobody comes to --------------------------------------------------------------- */
+/* --- steps without groupmates ----------------------------------------------------------------- */
 
 void target_watch_step(struct target_watch *w, double triggered, int alone)
 {
@@ -146,7 +146,7 @@ int target_watch_update(struct target_watch *w, const struct progress_record *ot
 {
     struct survey s = survey_records(others, count, own, now);
     int warned = 0;
-    /* Our last step had no groupmates: what do the others' records say now? */
+    /* Our last step had no groupmates: check the others' records. */
     if (w->alone_since > 0 && count) warned = check_late(w, others, count, own, target, warning);
     if (s.epoch < 0) forget(w);
     else if (w->has_last && !warned) warned = check_early(w, &s, target, now, warning);

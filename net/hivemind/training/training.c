@@ -43,7 +43,7 @@ static int has_enough_peers(const struct training *c)
     return c->own.has_begun || c->poll.others + 1 >= c->o.min_peers;
 }
 
-/* The target batch is there. Waits for min_peers, but not for ever. */
+/* The target batch is there. Waits for min_peers, for a limited time. */
 static int may_step(struct training *c, double now)
 {
     struct own_progress *own = &c->own;
@@ -144,7 +144,7 @@ static void begin_enter(void *context)
         c->own.last_epoch_with_samples = w->number;
         training_report(c);
     }
-    /* Completed by a view whose poll begins now: what was read before is of the old epoch. */
+    /* Completed by a view whose poll begins now: records read before belong to the old epoch. */
     training_poll_for(w);
 }
 
@@ -211,7 +211,7 @@ void training_group_bits(struct training *c, char bits[GROUP_BITS_MAX + 1])
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-/* Once nothing on the loop uses it any more. */
+/* After the last use on the loop. */
 static void free_all(struct training *c)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
@@ -313,8 +313,8 @@ static int reports(void *context, const struct peer_id *peer)
     return liveness_reports(&c->poll.liveness, peer);
 }
 
-/* The names are part of the protocol: keys "RUN_grad_averager" and "RUN_state_averager", and
- * class names inside the calls' protocol ids. A peer with another one finds no group. [spec
+/* The names are part of the protocol: keys "RUN_grad_averager" and "RUN_state_averager", and class
+ * names inside the calls' protocol ids. A peer with other names finds no group. [spec
  * hivemind-protocol 4.1, 11] */
 static int open_averager(struct training *c, int which, struct pl_err *err)
 {

@@ -6,10 +6,10 @@
  *   average (gradients) - the caller's optimizer step - advance (epoch + 1; parameters are
  *   averaged during the next local batches) - correct (adds what that changed) - ...
  *
- * Called from the training's thread; the network has a thread of its own, and training waits for
- * it only where a function says so. The gradient round is triggered as soon as we are ready,
- * whatever the parameters' round does; that one is cancelled if it has found no group by then.
- * Two real trainers that wait the other way round can wait for each other for ever.
+ * Called from the training's thread; the network has a thread of its own, and training waits for it
+ * only where a function says so. The gradient round is triggered as soon as we are ready, whatever
+ * the parameters' round does; that one is cancelled if it has found no group by then. Two hivemind
+ * trainers that wait in opposite orders can wait for each other endlessly.
  *
  * With delayed updates the gradients' round overlaps with the next local batches, too:
  *   depart (gradients) - local batch - add - ... - returned - the step (here, or during more
@@ -45,8 +45,8 @@ struct training_options {
     const struct schema_tensor *schema;
     const enum pl_compression *method;
     int64_t target_batch;
-    /* 1: the rules of OpenDiLoCo. Each peer has the target to itself, what is averaged are changes
-     * of the parameters, each with weight 1, and the averagers have OpenDiLoCo's names. [spec
+    /* 1: the rules of OpenDiLoCo. Each peer collects the whole target itself, changes of the
+     * parameters are averaged, each with weight 1, and the averagers have OpenDiLoCo's names. [spec
      * outer-steps 4] */
     int local_steps;
     /* Gradients are averaged by PowerSGD, with the names of hivemind's PowerSGDGradientAverager, or
@@ -74,8 +74,8 @@ struct training_options {
 
 /* Opens both averagers. Not on the loop's thread, nor any other function here. */
 int training_open(struct training **c, const struct training_options *o, struct pl_err *err);
-/* Withdraws our report, for which it takes up to two seconds, and waits for what helper threads
- * still do. NULL may be closed. */
+/* Withdraws our report, which takes up to two seconds, and waits for helper threads. NULL may be
+ * closed. */
 void training_close(struct training *c);
 
 struct training_view {
@@ -95,17 +95,17 @@ void training_enter(struct training *c, int64_t epoch);
  * then the one that is used. Waits. PL_EUSE with a sentence: most of the others have another
  * rank. */
 int training_compress(struct training *c, int *rank, struct pl_err *err);
-/* Downloads a state of the swarm; waits. PL_ENOTFOUND: nobody shares one. *state:
- * state_load_clear. Refused is a state whose epoch is beyond the others' lead, or beyond `most`
- * while fewer than two others report progress. When several downloads in a row have not shown
- * the lead, the view says so, and its claimants are not believed for a while. */
+/* Downloads a state of the swarm; waits. PL_ENOTFOUND: no peer shares one. Free *state with
+ * state_load_clear. A state is refused if its epoch is beyond the others' lead, or beyond `most`
+ * while fewer than two others report progress. When several downloads in a row have not shown the
+ * lead, the view says so, and peers that claim it are not believed for a while. */
 int training_load(struct training *c, int64_t most, state_check *check, void *context,
                   struct state_load *state, struct pl_err *err);
 /* We are at this epoch now, with its state and nothing accumulated. */
 void training_set_epoch(struct training *c, int64_t epoch);
-/* Epoch + 1, keeping what was accumulated: in a common round of the parameters most peers were
- * ahead, and all of those are clients, which cannot serve a state. The round has brought us to
- * the same parameters. */
+/* Epoch + 1, keeping the accumulation: in a common round of the parameters most peers were ahead,
+ * and all of those are clients, which cannot serve a state. The round has brought us to the same
+ * parameters. */
 void training_raise_epoch(struct training *c);
 
 enum training_advice {
@@ -118,13 +118,13 @@ enum training_advice {
     TRAINING_CATCH_UP /* the others may be ahead: download a state; if it confirms that, load
                             * it and drop the accumulated gradients. Given with pauses between */
 };
-/* Reports a local batch: its samples are in the gradient, it took so many seconds; 0: samples from
- * before a restart, which say nothing about our speed. */
+/* Reports a local batch: its samples are in the gradient, and it took this many seconds; 0: samples
+ * from before a restart, which say nothing about our speed. */
 enum training_advice training_add(struct training *c, int64_t samples, double seconds);
 
 /* How the last rounds went. */
 struct training_round {
-    int status;      /* PL_OK: averaged; else the caller's own gradient stands */
+    int status;      /* PL_OK: averaged; otherwise the caller's own gradient is unchanged */
     size_t peers;    /* in the group; 1: alone */
     int64_t samples; /* of gradients: everybody's, as far as known when the round was triggered */
     int is_alone;    /* no other peer was there to average with */
@@ -155,7 +155,7 @@ void training_advance(struct training *c, float *const *parameter);
 void training_average_parameters(struct training *c, float *const *parameter);
 /* 1: a round of the parameters has ended, *r is its result; 0: none has. */
 int training_corrected(struct training *c, struct training_round *r);
-/* After a round with status PL_OK: adds what it has changed. */
+/* After a round with status PL_OK: adds its change to the parameters. */
 void training_correct(const struct training *c, float *const *parameter);
 
 /* An auxiliary peer's part, to be called every second or so; never waits. When the others are

@@ -1,14 +1,14 @@
 /* training_download.c - how a newcomer or a straggler gets the swarm's parameters and moments.
  * [TTT 2.1] [spec hivemind-protocol 7, 12]
  *
- *   poll - download from the donor of highest priority - check - take over, or try the next donor
+ *   poll - download from the donor of highest priority - check - adopt, or try the next donor
  *
- * Any stranger can serve a state, of any epoch it likes. So the epoch must not be beyond the
- * lead, the epoch that more than half of the others report (claims.h). But the lead may lag
- * behind the living peers: records arrive after the steps that they report, and those of dead
- * peers stay for a minute. So a state beyond the lead is not refused before two things have
- * happened: newer records were polled, and each peer with a lower claim was pinged. A claim
- * whose peer does not answer no longer counts. */
+ * Any stranger can serve a state of any epoch. So the epoch must not be beyond the lead, the epoch
+ * that more than half of the others report (claims.h). But the lead may lag behind the living
+ * peers: records arrive after the steps that they report, and those of dead peers stay for a
+ * minute. So a state beyond the lead is not refused before two things have happened: newer records
+ * were polled, and each peer with a lower claim was pinged. A claim whose peer does not answer no
+ * longer counts. */
 #include "training_internal.h"
 
 #include <math.h>

@@ -50,7 +50,7 @@ struct own_report {
     struct dht_task *withdrawal;
 };
 
-/* What the others report, by the last poll: training_progress.c. */
+/* The others' reports, by the last poll: training_progress.c. */
 struct others_progress {
     struct dht_task *task; /* NULL: no poll is under way */
     struct timer timer;
@@ -79,7 +79,7 @@ struct training_download {
     } pings[CLAIMS_PINGS]; /* under way */
 };
 
-/* What the dashboard and the user read: training_records.c. */
+/* Records for the dashboard and the user: training_records.c. */
 struct dashboard_records {
     struct dht_id metrics_key, report_key;
     struct report_record totals;          /* of both kinds of rounds */
@@ -151,8 +151,8 @@ static inline int training_is_averaging(const struct training *c)
     return c->own.phase == EPOCH_AVERAGING || c->own.phase == EPOCH_OVERLAPPED;
 }
 
-/* What the training's thread asks of the loop's, and sleeps for. Which request it is decides which
- * fields are used. */
+/* A request of the training's thread to the loop's, for which it sleeps. The kind of request
+ * decides which fields are used. */
 struct request {
     struct training *c;
     struct loop_job job;

@@ -1,5 +1,5 @@
-/* training_powersgd.c - which rank the run's PowerSGD has, before this peer takes part in a round.
- * [spec wire-extensions A.4, A.5]
+/* training_powersgd.c - finds the rank of the run's PowerSGD before this peer takes part in a
+ * round. [spec wire-extensions A.4, A.5]
  *
  * Matchmaking does not compare ranks. Peers of two ranks form one group, whose rounds all fail, one
  * timeout after the other. So a peer asks others for their rank first. If its user has set another

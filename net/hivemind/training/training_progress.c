@@ -119,11 +119,12 @@ static void update_view(struct training *c, const struct dht_result *r)
         target_watch_update(&c->poll.watch, records, count, &own, c->o.target_batch,
                             training_now(c), &warning))
         training_warn(c, warning.text);
-    /* 3. Who is alive, and comes to rounds? These are the peers that a round expects. */
+    /* 3. Which peers are alive and come to rounds? A round expects these. */
     liveness_update(&c->poll.liveness, records, count, training_now(c), &count);
     c->poll.others = count; /* without ourselves: our first record may not be stored yet */
     c->poll.paused = count_paused(c, records, count);
-    /* 4. Whose samples belong to this step? Those, with our own, give samples, speed and eta. */
+    /* 4. Which peers' samples belong to this step? With our own they give samples, speed and
+     * eta. */
     count = drop_beyond(records, count, c->own.epoch);
     if (c->own.samples || c->report.has_stored) records[count++] = own;
     if (c->o.local_steps)

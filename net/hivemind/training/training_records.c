@@ -48,7 +48,7 @@ void training_count(struct training *c, const struct averager_result *r, int mis
     t->banned += r->banned;
     t->sent = add_saturating(t->sent, r->report.bytes_out);
     t->received = add_saturating(t->received, r->report.bytes_in);
-    /* What the same values would be as float32: the ratio to `sent` is what compression saves. */
+    /* The bytes of the same values as float32: the ratio to `sent` is the effect of compression. */
     t->uncompressed = add_saturating(t->uncompressed, sizeof(float) * r->report.values_out);
 }
 

@@ -1,5 +1,5 @@
-/* training_request.c - between the training's thread and the network's, and what every part of
- * this folder uses: the DHT's clock, a record to be stored, a warning.
+/* training_request.c - requests from the training's thread to the network's, and functions that
+ * every part of this folder uses: the DHT's clock, storing a record, a warning.
  *
  *   training's thread                      network's thread (the loop)
  *   request_wait: posts `begin`, sleeps
@@ -39,8 +39,8 @@ double training_now(const struct training *c) { return dht_node_time(c->o.node);
 /* A record that did not arrive is not stored again: the next report replaces it within 30 s. */
 static void on_stored(void *context, int status) { (void)context, (void)status; }
 
-/* Each peer writes under its own subkey of a common dictionary: the hash of its signing key.
- * Nobody else can sign for that subkey, so nobody can overwrite it. [spec hivemind-protocol 2.1] */
+/* Each peer writes under its own subkey of a common dictionary: the hash of its signing key. No
+ * other peer can sign for that subkey, so none can overwrite it. [spec hivemind-protocol 2.1] */
 void training_store(struct training *c, const struct dht_id *key, const struct bytes *value,
                     double life)
 {

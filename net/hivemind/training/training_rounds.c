@@ -4,18 +4,18 @@
  *   gradients   g = sum_k n_k g_k / sum_k n_k   peer k gives its mean gradient, n_k samples
  *   parameters  x = mean of x_k                 in the background, after the optimizer's step
  *
- * The first makes all peers take the same step. The second removes what has come between them
- * all the same: rounding in float16, a lost part, a round that one peer missed.
+ * The first makes all peers take the same step. The second removes the differences that still
+ * arise: rounding in float16, a lost part, a round that one peer missed.
  *
  *   add: eta is near     training_schedule   look for a group, without a trigger
  *   add: UPDATE          join_round               give the gradient: the all-reduce may begin
- *                        on_gradient              the mean, or the reason why there is none
+ *                        on_gradient              the mean, or the reason of the failure
  *   after the step       begin_epoch              the next epoch begins
  *                        begin_state_round        the parameters go to their round
  *   between batches      training_correct    x += x_averaged - x_given
  *
  * Neither round waits for the other before its trigger: two peers that wait in opposite orders
- * would wait for each other for ever. [spec hivemind-protocol 12, "Two rounds"]
+ * would wait for each other endlessly. [spec hivemind-protocol 12, "Two rounds"]
  *
  * More than 500 lines: the two rounds share their states, and each is explained by the other. */
 #include "training_internal.h"
@@ -118,8 +118,8 @@ static size_t expected_peers(const struct training *c)
     return c->poll.others - c->poll.paused + 1;
 }
 
-/* The averager's next key has as many bits as the run needs by what we know now. phi and the outer
- * momentum of local steps are the same at all peers: these are one group. */
+/* The averager's next key gets the number of bits that the run's present size needs. With local
+ * steps, phi and the outer momentum must be equal at all peers, so these form one group. */
 static void fit_grid(struct training *c, struct averager *a)
 {
     if (c->o.group_bits || c->o.group_size || c->o.local_steps) return;
@@ -243,7 +243,7 @@ static int is_one_epoch(const struct group *g)
     return 1;
 }
 
-/* Nobody of the group is at a later epoch than we are. */
+/* No peer of the group is at a later epoch than we are. */
 static int is_latest(const struct training *c, const struct group *g)
 {
     for (size_t i = 0; i < g->count; i++)
@@ -258,9 +258,9 @@ static int is_state_under_way(const struct training *c)
 
 static void begin_state_round(struct training *c);
 
-/* A peer of OpenDiLoCo waits with its outer step for its last round of phi. Where that one found
- * nobody, it meets the others' next round: they are in one group, an epoch apart, and so again at
- * each later step. The peer that was late begins its next round right after such a meeting, so a
+/* A peer of OpenDiLoCo delays its outer step until its last round of phi ends. If that round finds
+ * no group, it meets the others' next round: then they are in one group, an epoch apart, and so
+ * again at each later step. The late peer begins its next round right after such a meeting, so a
  * second round of ours meets it at our own epoch. Once an epoch: each costs the bytes of a
  * model. */
 static int should_repeat(const struct training *c, const struct group *g)
@@ -313,7 +313,8 @@ static void finish_state_round(void *context)
     }
     c->state.waiter = w;
     /* OpenDiLoCo's peers wait for it before their outer step. If one peer did not, its next round
-     * of phi would meet their last one, and so for ever. The averager's patience ends the wait. */
+     * of phi would meet their last one, and so on in every epoch. The averager's patience ends the
+     * wait. */
     if (!c->o.local_steps) averager_finish(c->a[STATE]);
 }
 
@@ -448,8 +449,8 @@ int training_help(struct training *c, float *const *tensor, struct training_roun
 
 /* --- parameters ------------------------------------------------------------------------------- */
 
-/* x_given (before) and a copy for the averager to change (after). Training goes on changing x
- * itself; the difference between the two is what the round adds. */
+/* x_given (before) and a copy for the averager to change (after). Training keeps changing x itself;
+ * the round adds the difference between the two. */
 static int copy_parameters(struct training *c, float *const *parameter)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
@@ -475,7 +476,7 @@ static void begin_state_round(struct training *c)
                                .tensor = c->state.after,
                                .expected = expected_peers(c),
                                .patience = TRAINING_PATIENCE };
-    /* Told to the group: our epoch after the step, for is_behind_clients. */
+    /* Stated to the group: our epoch after the step, for is_behind_clients. */
     mp_int(&gather, c->own.epoch);
     s.gather = bytes_at(&gather);
     s.gather_n = bytes_length(&gather);
@@ -502,8 +503,8 @@ static void begin_advance(void *context)
     training_report(c);
     c->state.is_repeated = 0;
     if (w->tensor && !was_alone) begin_state_round(c);
-    /* The poll that fell due during the update comes before the next batch. Without it a peer
-     * can stay one epoch behind for ever. [spec hivemind-protocol 8] */
+    /* The poll that fell due during the update comes before the next batch. Without it a peer can
+     * stay one epoch behind endlessly. [spec hivemind-protocol 8] */
     training_poll_for(w);
 }
 

@@ -9,9 +9,9 @@
  *   4. broadcast_is_common()   all messages and all lists are here, and the lists are equal: the
  *                      stage has ended, with the same messages everywhere
  *
- * What can go wrong, and what is done:
+ * Faults, and their handling:
  *
- *   a message is missing     after a quarter of the limit NEED goes to all; who has it forwards it
+ *   a message is missing     after a quarter of the limit NEED goes to all; its holders forward it
  *   two lists differ         the heads of the messages in question are shown to each other
  *   two heads contradict     they are a proof of equivocation, which goes to all, once
  *   a peer sends to some     in the last quarter of the limit a message counts only if a third peer
@@ -128,7 +128,7 @@ static void send_frame(struct broadcast *b, size_t to, enum frame_kind kind, con
     if (out->failed) b->failed = PL_ENOMEM;
 }
 
-/* --- what is held ----------------------------------------------------------------------------- */
+/* --- messages held ---------------------------------------------------------------------------- */
 
 static struct cell *cell_of(const struct broadcast *b, int stage, size_t peer)
 {
@@ -182,9 +182,8 @@ static int is_list(const struct broadcast *b, int stage) { return stage >= b->o.
 
 static void forward(struct broadcast *b, int stage, size_t to, size_t of)
 {
-    /* A forwarded message keeps its author's signature, so nobody has to trust who forwards
-     * it. Once per receiver: a peer that asks again and again is not sent it again and
-     * again. */
+    /* A forwarded message keeps its author's signature, so the forwarding peer need not be trusted.
+     * It is sent to each receiver once, however often that asks. */
     uint8_t *done = &b->forwarded[((size_t)stage * b->count + to) * b->count + of];
     const struct bytes *m = &cell_of(b, stage, of)->message;
     if (*done || to == b->self || to == of || !bytes_length(m)) return;
@@ -192,8 +191,8 @@ static void forward(struct broadcast *b, int stage, size_t to, size_t of)
     send_frame(b, to, FRAME_MESSAGE, bytes_at(m), bytes_length(m), NULL, 0);
 }
 
-/* Our own messages are sent to all at once, so nobody has to be forwarded them a first time; one
- * that was lost is sent again on request. */
+/* Our own messages are sent to all at once and need no forwarding; a lost one is sent again on
+ * request. */
 static void send_own(struct broadcast *b, int stage, const void *body, size_t n)
 {
     struct signed_message m = { .stage = (uint8_t)stage,
@@ -244,8 +243,8 @@ void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, 
 
 void broadcast_push(struct broadcast *b, int stage)
 {
-    /* At the end of the last stage this peer stops listening. What it holds goes to all
-     * first: a peer that lacks a message could otherwise not end, and would count others as
+    /* At the end of the last stage this peer stops listening. Before that it sends all messages
+     * that it holds: a peer that lacks one could otherwise not end, and would count others as
      * silent. */
     for (size_t of = 0; of < b->count; of++)
         for (size_t to = 0; of != b->self && to < b->count; to++) forward(b, stage, to, of);
@@ -317,7 +316,7 @@ static void hear_proof(struct broadcast *b, const uint8_t *data, size_t n)
     if (!equivocation_check(&peer, &b->scope, data, n)) pass_proof(b, peer, data, n);
 }
 
-/* It differs from what we hold of that sender. */
+/* It differs from the message that we hold of that sender. */
 static void hear_other(struct broadcast *b, const struct signed_message *m, const uint8_t *data)
 {
     const struct cell *c = cell_of(b, m->stage, m->from);
@@ -329,7 +328,7 @@ static void hear_other(struct broadcast *b, const struct signed_message *m, cons
     prove(b, m->from, bytes_at(&c->message), c->head, data, m->head_n);
 }
 
-/* A list that isn't ours: its sender is shown what we were sent, and shows what it was sent. */
+/* A list that differs from ours: both sides show each other the messages that they received. */
 static void compare_list(struct broadcast *b, int stage, size_t peer)
 {
     const uint8_t *list = broadcast_body(b, list_of(b, stage), peer, NULL);
@@ -358,8 +357,7 @@ static void send_list(struct broadcast *b, int stage)
 static void take_message(struct broadcast *b, double now, const struct signed_message *m,
                          const uint8_t *data, size_t n)
 {
-    /* The first valid message of a sender counts, and stays: another one is a proof against
-     * it. */
+    /* The first valid message of a sender counts; a second, different one is a proof against it. */
     struct cell *c = cell_of(b, m->stage, m->from);
     int stage = is_list(b, m->stage) ? m->stage - b->o.rules->stages : m->stage;
     if (bytes_add(&c->message, data, n)) {
@@ -368,8 +366,7 @@ static void take_message(struct broadcast *b, double now, const struct signed_me
     }
     memcpy(c->hash, m->hash, sizeof c->hash);
     c->head = m->head_n;
-    /* Only what brings this stage on counts as progress; packets of other stages prolong
-     * nothing. */
+    /* Only messages of this stage count as progress; packets of other stages do not prolong it. */
     if (stage == b->stage) b->since = now;
     /* Peers that have asked for it in the meantime get it now. */
     if (m->to != SIGNED_TO_ALL) return;
@@ -436,7 +433,8 @@ static void hear_need(struct broadcast *b, size_t peer, const uint8_t *data, siz
         if (data[1 + b->self]) send_pair(b, peer);
         return;
     }
-    /* Remembered: what arrives here later goes on to that peer as well (take_message). */
+    /* Remembered, so that messages arriving here later are forwarded to that peer as well
+     * (take_message). */
     b->need_stage[peer] = stage;
     memcpy(&b->needs[2 * peer * b->count], data + 1, 2 * b->count);
     for (size_t i = 0; i < b->count; i++) {

@@ -3,12 +3,12 @@
  *
  *   1. each peer sends its signed message of the stage to all others
  *   2. a peer that has all messages sends a signed list of their hashes
- *   3. a peer that has all messages and all lists, each equal to its own, goes on to the next stage
+ *   3. a peer that has all messages and all lists, each equal to its own, enters the next stage
  *
- * A peer that lacks something for a quarter of the time limit sends NEED to all. Any peer that
- * has it forwards it with its signature. So a sender that leaves out some receivers changes
- * nothing. Where two lists differ, both sides show what they were sent: two signed messages of one
- * sender, which prove equivocation. The proof goes to all.
+ * A peer that lacks something for a quarter of the time limit sends NEED to all. Any peer that has
+ * it forwards it with its signature. So a sender that leaves out some receivers changes nothing. If
+ * two lists differ, both sides show the messages that they received: two signed messages of one
+ * sender prove equivocation. The proof goes to all.
  *
  * The last stage has no lists: its messages are equal, and a peer that has them all is done. It
  * first forwards them to all that may lack some.
@@ -33,7 +33,7 @@ struct broadcast_options {
     void *context;
 };
 
-/* A packet is frames: be32 length, kind, the round, and what follows. */
+/* A packet is a sequence of frames: be32 length, kind, the round, then the contents. */
 enum frame_kind {
     FRAME_MESSAGE, /* a signed message with its body */
     FRAME_HEAD,    /* a message without its body: the receiver holds another one of that sender */
@@ -59,11 +59,11 @@ void packets_free(struct packet *l); /* all of the list */
 struct broadcast {
     struct broadcast_options o;
     size_t count, self;
-    struct equivocation_scope scope; /* what a proof is checked against */
+    struct equivocation_scope scope; /* the proof is checked against these */
     struct cell *cell;               /* (2 stages, count): messages, then lists */
     struct bytes *pair;              /* (count): our own of a stage of pairs, for each peer */
     uint8_t *forwarded;              /* (2 stages, count, count): receiver, sender */
-    uint8_t *needs;     /* (count, 2 count): what a peer lacks of the stage, need_stage */
+    uint8_t *needs;     /* (count, 2 count): messages that a peer lacks of the stage need_stage */
     int *need_stage;    /* (count) */
     uint8_t *guilty;    /* (count): a proof against it has been seen */
     uint8_t *elsewhere; /* (count): it speaks of another round under this group's name */
@@ -71,7 +71,7 @@ struct broadcast {
     int stage;          /* that we are in: we have sent its message */
     int is_patient;     /* others may be long at work: nothing is late */
     double since;       /* s: of the last message that brought us on */
-    double asked;       /* s: for what is missing; or the stage's begin */
+    double asked;       /* s: last request for missing messages; or the stage's beginning */
     struct packet *out, **out_end;
     int failed; /* PL_ENOMEM */
 };
@@ -83,8 +83,8 @@ struct broadcast {
 /* Shares of the time limit, which is how long a stage may last without anything new. After each
  * quarter of it we ask for the missing messages, however much else comes meanwhile: a Byzantine
  * peer could send us something just before each question, while others that have it already wait
- * for us. In the last quarter a message is taken only when a third peer forwards it: so what a peer
- * takes at the last moment still reaches the others before they give up. */
+ * for us. In the last quarter a message is taken only when a third peer forwards it: so a message
+ * taken at the last moment still reaches the others before they give up. */
 #define BROADCAST_ASK 0.25
 #define BROADCAST_LATE 0.75
 
@@ -100,7 +100,7 @@ void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, 
 void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer, const uint8_t *data,
                     size_t n);
 /* To be called after broadcast_hear and in time: sends the list once everything is there, and asks
- * for what is missing, each `every` s; 0: never. */
+ * for missing messages every `every` s; 0: never. */
 void broadcast_tick(struct broadcast *b, double now, double every);
 
 /* The packets in `out` are on their way. */

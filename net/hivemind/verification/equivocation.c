@@ -28,7 +28,7 @@ void equivocation_scope_clear(struct equivocation_scope *s)
 }
 
 /* Messages of the last stage are all equal. One that differs is ignored instead of punished: a peer
- * that has ended the round can't wait for a proof any more. */
+ * that has ended the round no longer waits for proofs. */
 static int heads_contradict(const struct equivocation_scope *s, const struct signed_message *x,
                             const struct signed_message *y)
 {
@@ -39,7 +39,7 @@ static int heads_contradict(const struct equivocation_scope *s, const struct sig
            memcmp(x->hash, y->hash, PL_HASH_BYTES) != 0;
 }
 
-/* A head is enough for kind 1. Kind 2 is about what the bodies say, so they have to be the
+/* A head is enough for kind 1. Kind 2 is about the contents of the bodies, so they have to be the
  * signed ones. */
 static int has_body(const struct signed_message *m)
 {
@@ -64,7 +64,7 @@ int equivocation_check(size_t *peer, const struct equivocation_scope *s, const u
     struct signed_message x, y;
     uint32_t length;
     const uint8_t *first;
-    /* Form first, signatures last: those are what costs. */
+    /* Form first, signatures last, since those are expensive. */
     if (get_be32(&c, &length) || get_bytes(&c, &first, length) ||
         signed_message_read(&x, first, length) || signed_message_read(&y, c.at, c.left) ||
         x.from >= s->count || !(heads_contradict(s, &x, &y) || bodies_contradict(s, &x, &y)))

@@ -1,9 +1,9 @@
 /* equivocation.h - proofs that a peer has signed two messages of a round that contradict each
  * other. [BTARD 3.1]
  *
- * A proof is the two messages, as their author has signed them. It holds for everybody who knows
- * the round's hash and its peers, at any time: it needs nobody's word, and no state of the round.
- * So a peer whose own part in the round has ended still checks a proof that reaches it later
+ * A proof is the two messages, as their author has signed them. Any peer that knows the round's
+ * hash and members can check it at any time, without trust in others and without the state of the
+ * round. So a peer whose own part in the round has ended still checks a proof that reaches it later
  * (equivocation_log.h). There are two kinds:
  *
  *   1. two heads of the same stage and receiver with different hashes; bodies are not needed
@@ -17,8 +17,8 @@
 #include "net/hivemind/matchmaking/group.h"
 #include "net/hivemind/messages/signed_message.h"
 
-/* What a protocol of signed stages defines. Stages 0..pairs-1 go from each peer to each other one,
- * stages pairs..stages-1 to all; stage + stages is the list of hashes of that stage. */
+/* The definition of a protocol of signed stages. Stages 0..pairs-1 go from each peer to each other
+ * one, stages pairs..stages-1 to all; stage + stages is the list of hashes of that stage. */
 struct equivocation_rules {
     int stages, pairs;
     /* 1: the bodies contradict each other. `pair` is for pair->to < count, `common` is to all; both

@@ -1,11 +1,11 @@
-/* equivocation_log.c - what outlives a verified round: who its peers were, and what its hash is.
+/* equivocation_log.c - the data that outlive a verified round: its peers and its hash.
  *
  * 1. a round begins: its hash and its peers are logged, the oldest round is forgotten
  * 2. a packet arrives: each proof in it is checked against the round that it names
- * 3. a proof holds: its author is convicted, once, and the proof goes on to the other peers
+ * 3. a proof holds: the accused peer is convicted, once, and the proof is passed on
  *
- * The log costs two signature checks for each peer convicted, and two for each peer that sends a
- * proof of nothing. */
+ * The log costs two signature checks for each peer convicted, and two for each peer that sends an
+ * invalid proof. */
 #include "equivocation_log.h"
 #include "broadcast.h"
 
@@ -15,7 +15,7 @@
 static void forget(struct equivocation_log *l, size_t at)
 {
     struct logged_round *r = &l->rounds[at];
-    /* What a round leaves behind is this and nothing else: no messages, no parts. */
+    /* All that a round leaves behind: no messages, no parts. */
     equivocation_scope_clear(&r->scope);
     free(r->convicted);
     free(r->ignored);
@@ -60,8 +60,7 @@ static void pass_on(const struct logged_round *r, size_t peer, const uint8_t *pr
     bytes_u8(&packet, FRAME_PROOF);
     bytes_add(&packet, r->scope.round, PL_HASH_BYTES);
     bytes_add(&packet, proof, n);
-    /* Without memory the peer is convicted here all the same; others have to get the proof
-     * elsewhere. */
+    /* Even without memory the peer is convicted here; others have to get the proof elsewhere. */
     if (packet.failed) convicted(context, r, peer, NULL, 0);
     else convicted(context, r, peer, bytes_at(&packet), bytes_length(&packet));
     bytes_clear(&packet);
@@ -77,7 +76,7 @@ static void hear_proof(struct logged_round *r, size_t sender, const uint8_t *pro
     const uint8_t *head;
     /* After one false proof this sender's packets about that round are ignored. */
     if (r->ignored[sender]) return;
-    /* Every honest peer passes a proof on once, so most proofs are of what is known already. */
+    /* Every honest peer passes a proof on once, so most proofs are known already. */
     if (!get_be32(&c, &length) && !get_bytes(&c, &head, length) &&
         !signed_message_read(&first, head, length) && first.from < r->scope.count &&
         r->convicted[first.from])

@@ -3,9 +3,8 @@
  * Honest peers end a void round at different times: one may give up while another one is about to
  * receive the second of two contradicting messages. The round's state is freed by then, but a proof
  * needs none of it (equivocation.h). So every verified round is logged when it begins: its hash and
- * its peers, at most 20 KiB. Each packet of verification is shown to the log, which reads the
- * proofs in it and nothing else; so honest peers ban the same peers, whenever each of them has
- * given up.
+ * its peers, at most 20 KiB. Each packet of verification is shown to the log, which reads only the
+ * proofs in it; so honest peers ban the same peers, no matter when each of them has given up.
  *
  * Pure functions, no socket, no clock. */
 #ifndef PL_EQUIVOCATION_LOG_H
@@ -33,8 +32,8 @@ struct equivocation_log {
     size_t count;
 };
 
-/* A peer is convicted for the first time in that round. `proof` is what to pass on to all the
- * round's other peers: its sender may have shown it to us alone. */
+/* A peer is convicted for the first time in that round. `proof` is to be passed on to all other
+ * peers of the round, because its sender may have shown it only to us. */
 typedef void equivocation_convicted(void *context, const struct logged_round *round, size_t peer,
                                     const uint8_t *packet, size_t n);
 

@@ -5,13 +5,12 @@
  *     +--------+---------+--------+---------+--------+--------+--> over, the round is void
  *
  * One loop (verifier_step) does everything: take packets, let the broadcast answer them, and if the
- * stage is common to all, judge it and send the next stage's message. What is judged is a function
- * of messages that all honest peers hold, so all of them find the same. A stage without progress
+ * stage is common to all, judge it and send the next stage's message. The judgement is a function
+ * of messages that all honest peers hold, so all of them come to the same. A stage without progress
  * for one time limit voids the round.
  *
- * Why this order: values and aggregates are committed to (COMMIT) before anybody knows the
- * random direction z that they are checked along (REVEAL, REPORT), so nobody can fit its values
- * to the check. */
+ * Why this order: values and aggregates are committed to (COMMIT) before the random direction z of
+ * the check is known (REVEAL, REPORT), so no peer can adapt its values to the check. */
 #include "verifier_internal.h"
 #include "ref/byte_order.h"
 #include "ref/quant.h"
@@ -160,7 +159,7 @@ int verifier_hear(struct verifier *r, size_t peer, const uint8_t *data, size_t n
 {
     struct packet *l;
     /* Packets wait while a helper thread works, maybe on a gradient. Each peer has its own
-     * allowance, so one that floods us loses its own packets and nobody else's. */
+     * allowance, so a peer that floods us loses only its own packets. */
     size_t most = VERIFIER_WAITING_MAX + 4 * (r->longest_sent + r->v.part_count * PL_HASH_BYTES);
     if (peer >= r->v.count || peer == r->v.self || !n) return PL_EPROTO;
     if (r->waiting[peer] + n > most) return PL_ELIMIT;
@@ -219,7 +218,7 @@ double verifier_wake(const struct verifier *r)
 
 /* --- REVEAL and REPORT ------------------------------------------------------------------------ */
 
-/* REVEAL: the number, and what hid it in COMMIT's hash. */
+/* REVEAL: the random number, and the nonce that hid it in COMMIT's hash. */
 static void reveal(struct verifier *r, struct bytes *out)
 {
     /* H(i | x_i | s_i) was committed to. The salt s_i hides x_i there, even if x_i could be
@@ -237,9 +236,9 @@ static void judge_lots(struct verifier *r)
     if (!lots) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t i = 0; lots && i < r->v.count; i++) {
         const uint8_t *x = verifier_message(r, VERIFIER_REVEAL, i);
-        /* All have committed before anybody reveals, so nobody can choose its number by the
-         * others'. A peer that does not like the outcome can only fall silent, and is
-         * charged for it. */
+        /* All have committed before the first reveals, so no peer can choose its number by the
+         * others'. A peer that wants another outcome can only fall silent, and is charged for
+         * it. */
         if (!pl_btard_lot_holds(&hashing, verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_LOT,
                                 (uint32_t)i, x, x + PL_HASH_BYTES))
             verifier_ban(r, i, "a peer has revealed another number than it was committed to");
@@ -254,7 +253,7 @@ static void judge_lots(struct verifier *r)
     free(lots);
 }
 
-/* REPORT: of each part s, |x - a| and |x|, computed from what has travelled. */
+/* REPORT: of each part s, |x - a| and |x|, computed from the values sent. */
 static void report(struct verifier *r, struct bytes *out)
 {
     struct bytes own = { 0 };
@@ -268,8 +267,7 @@ static void report(struct verifier *r, struct bytes *out)
         int rc;
         bytes_take(&own, bytes_length(&own));
         rc = r->v.sent(r->v.context, p, &own);
-        /* What has travelled is what counts: the values after compression, as the reducer
-         * decoded them. */
+        /* The values after compression count, as the reducer decoded them. */
         if (rc == 1) x = r->v.decode(r->v.context, p, bytes_at(&own), bytes_length(&own), decoded);
         if (rc < 0 || (rc && !x)) verifier_give_up(r, PL_ENOMEM, "no memory");
         t = verifier_measure(x, a, tau, z, r->v.parts[p].length);
@@ -295,7 +293,7 @@ static void open_part(struct verifier *r, struct bytes *out)
          * values can be checked against it without the other parts. */
         if (r->v.parts[p].reducer == r->v.parts[r->opened].reducer)
             bytes_add(out, r->sent_hash + p * PL_HASH_BYTES, PL_HASH_BYTES);
-    /* Each peer shows one part of its values a round: what privacy there is ends there. */
+    /* Each peer shows one part of its values in each round, so those are not private. */
     if (r->v.sent(r->v.context, r->opened, out) < 0) verifier_give_up(r, PL_ENOMEM, "no memory");
 }
 
@@ -324,8 +322,8 @@ static void judge_agreement(struct verifier *r)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* All messages of a stage are there. What is found is a function of them and of those of
- * the stages before, which are the same for all honest peers. */
+/* All messages of a stage are there. The findings are a function of them and of the earlier stages'
+ * messages, which are the same for all honest peers. */
 static void judge(struct verifier *r)
 {
     switch (r->phase) {
@@ -364,8 +362,8 @@ static void ban_proven(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++) {
         if (!r->b.guilty[i] || i == r->v.self) continue;
-        /* A proof bans in any stage; what becomes of the round depends on whether others may
-         * have applied it. */
+        /* A proof bans in any stage; the round is void unless others may have applied it
+         * already. */
         r->banned[i] = 1;
         if (r->phase < VERIFIER_AGREE)
             verifier_give_up(r, PL_EIO,
@@ -376,12 +374,12 @@ static void ban_proven(struct verifier *r)
 void verifier_expire(struct verifier *r, double now)
 {
     r->now = now;
-    /* Before COMMIT nobody has committed to anything, and a silent peer cannot be distinguished
-     * from a slow one. */
+    /* Before COMMIT there are no commitments, and a silent peer cannot be distinguished from a slow
+     * one. */
     if (r->over || r->phase < VERIFIER_COMMIT) return;
     ban_proven(r);
-    /* All messages are there, but not all lists: a proof in them holds all the same, since their
-     * authors have had our lists of the stages before. */
+    /* All messages are there, but not all lists: a proof in them is valid, since their authors have
+     * had our lists of the earlier stages. */
     if (!r->over && r->phase < VERIFIER_AGREE && broadcast_is_full(&r->b, r->phase)) judge(r);
     if (!r->over) verifier_charge_silent(r);
 }
@@ -406,7 +404,7 @@ void verifier_step(struct verifier *r)
         ban_proven(r);
         if (r->b.failed) verifier_give_up(r, PL_ENOMEM, "no memory");
         if (r->over) break;
-        /* SENT needs no agreement: what is missing at its limit is denied in COMMIT, to all. */
+        /* SENT needs no agreement: a message missing at its limit is denied in COMMIT, to all. */
         if (r->phase == VERIFIER_SENT) {
             if ((goes_on = verifier_has_all_pairs(r) || r->now >= end)) send_next(r);
         } else if (r->phase == VERIFIER_AGREE ? broadcast_is_full(&r->b, r->phase)

@@ -1,7 +1,7 @@
 /* verifier.h - BTARD's verification of one all-reduce, between its last answer and its being
- * applied: a peer that has reduced otherwise than CenteredClip does, or has sent what its data
- * don't give, is found and banned. [TTT 2.1, security] [BTARD 3, appendix] ref/btard.h has the
- * checks themselves, broadcast.h brings the messages to all.
+ * applied: a peer whose reduction differs from CenteredClip's, or whose values do not follow from
+ * its data, is found and banned. [TTT 2.1, security] [BTARD 3, appendix] ref/btard.h has the checks
+ * themselves, broadcast.h brings the messages to all.
  *
  * Every peer has by now each part's aggregate a, its own values x of it, and the radius tau that
  * the reducer names. The messages, each signed, in this order:
@@ -67,8 +67,8 @@ enum verifier_opinion { VERIFIER_UNKNOWN, VERIFIER_HOLDS, VERIFIER_FALSE };
  * it may be computing a gradient */
 #define VERIFIER_WAITING_MAX (1u << 20)
 
-/* What somebody's values are the mean over: from the epoch's parameters, and its own data's order
- * of that epoch, so many samples. */
+/* A peer's claim about its values: they are the mean gradient of this many samples, computed with
+ * the epoch's parameters, in the order of its own data in that epoch. */
 struct verifier_claim {
     int64_t epoch;
     uint64_t samples;
@@ -83,10 +83,11 @@ struct verifier_view {
     size_t part_count;
     struct verifier_claim claim; /* of ours */
     double limit;                /* s without anything new until a round is given up; 0: none */
-    /* how many are drawn in a round, on average; at most half of those who have samples */
+    /* validators per round, on average; at most half of the peers with samples */
     double validators;
-    uint64_t samples_max;        /* nobody may claim more; 0: any number */
-    struct random_source random; /* of the number that everybody draws by, and of what hides it */
+    uint64_t samples_max; /* the most that a peer may claim; 0: any number */
+    struct random_source
+        random; /* the source of the random numbers and of the nonces that hide them */
     void *context;
     /* A part's aggregate and radius. */
     const float *(*aggregate)(void *context, size_t part, double *tau);
@@ -95,14 +96,13 @@ struct verifier_view {
     int (*sent)(void *context, size_t part, struct bytes *out);
     /* The same of another peer, for a part of our own. */
     int (*received)(void *context, size_t part, size_t peer, struct bytes *out);
-    /* What travelled, as values of that part. NULL: it is none. */
+    /* The values of that part as they were sent. NULL: invalid. */
     const float *(*decode)(void *context, size_t part, const uint8_t *data, size_t n,
                            float *decoded);
-    /* What is left of values of a part on their way to its reducer. NULL: no memory. */
+    /* The values of a part after compression and decoding. NULL: no memory. */
     const float *(*travel)(void *context, size_t part, const float *values, float *decoded);
-    /* Computes what a peer should have sent, by its claim: all its tensors, valid until the next
-     * call. PL_OK; any error: unknown. May take as long as its gradient did. NULL:
-     * never. */
+    /* Recomputes all tensors that a peer should have sent, by its claim; valid until the next call.
+     * PL_OK; any error: unknown. May take as long as its gradient did. NULL: not possible here. */
     int (*recompute)(void *context, size_t peer, const struct verifier_claim *claim,
                      float *const **tensor);
 };
@@ -117,11 +117,11 @@ struct verifier {
     struct bytes body;       /* of the message that is being made */
     uint8_t nonce[PL_HASH_BYTES], salt[PL_HASH_BYTES], seed[PL_HASH_BYTES];
     uint8_t *own_hash;            /* (count, PL_HASH_BYTES): of each reducer's aggregates */
-    uint8_t *sent_hash;           /* (parts, PL_HASH_BYTES): of what we have sent */
+    uint8_t *sent_hash;           /* (parts, PL_HASH_BYTES): of the values that we have sent */
     uint8_t *sent_digest;         /* (count, PL_HASH_BYTES): over those for each reducer */
     size_t longest, longest_sent; /* values of a part; bytes that one can travel as */
     int *order;             /* (drawable): order[k] validates order[drawable / 2 + k], k < drawn */
-    size_t drawable, drawn; /* who has samples; of them, validators */
+    size_t drawable, drawn; /* peers with samples; of these, validators */
     uint8_t *opinion;       /* (count): ours of each, enum verifier_opinion */
     size_t opened;          /* the part of OPEN */
     uint8_t *banned;        /* (count): by a proof, whatever comes of the round */

@@ -1,5 +1,5 @@
-/* verifier_commit.c - SENT and COMMIT: hashes that bind every peer to what it has sent and reduced,
- * before anything random is drawn. [BTARD 3]
+/* verifier_commit.c - SENT and COMMIT: hashes that bind every peer to the values that it has sent
+ * and reduced, before random numbers are drawn. [BTARD 3]
  *
  *   SENT to j     SHA-256 over the hashes of all parts that I have sent to j; SHA-256 of my
  *                 aggregates
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What each reducer has answered, and by which radius. */
+/* Each reducer's answers, and their radius. */
 static void hash_aggregates(struct verifier *r)
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();
@@ -76,8 +76,8 @@ void verifier_send_pairs(struct verifier *r)
 {
     uint8_t body[2 * PL_HASH_BYTES];
     hash_aggregates(r);
-    /* Each receiver gets a signature on what it alone can check: the parts sent to it, and
-     * the aggregates that it was answered with. */
+    /* Each receiver gets a signature on data that it alone can check: the parts sent to it, and the
+     * aggregates in the answers to it. */
     memcpy(body + PL_HASH_BYTES, r->own_hash + r->v.self * PL_HASH_BYTES, PL_HASH_BYTES);
     for (size_t i = 0; !r->over && i < r->v.count; i++) {
         digest_pair(r, r->v.self, i, r->sent_digest + i * PL_HASH_BYTES);
@@ -93,10 +93,11 @@ int verifier_has_all_pairs(const struct verifier *r)
     return 1;
 }
 
-/* 1: a peer's SENT fits what has arrived here. */
+/* 1: a peer's SENT matches the values that have arrived here. */
 static int accepts(struct verifier *r, size_t peer)
 {
-    /* The receiver's side of a dispute: it denies what is missing, and what it did not get. */
+    /* The receiver's side of a dispute: it denies messages that are missing or differ from the
+     * received values. */
     const uint8_t *sent = verifier_message(r, VERIFIER_SENT, peer);
     uint8_t digest[PL_HASH_BYTES];
     if (peer == r->v.self) return 1;
@@ -160,7 +161,7 @@ void verifier_judge_commitments(struct verifier *r)
     uint8_t elsewhere[VERIFIER_PEERS_MAX] = { 0 }, *edge;
     int is_denied = 0, is_apart = 0;
     for (size_t i = 0; i < n; i++) {
-        /* Denials: a matrix of which peer denies which. Nobody else can tell which of a pair is
+        /* Denials: a matrix of which peer denies which. No third peer can tell which of a pair is
          * right. [BTARD 3, ELIMINATE(i, j)] */
         const uint8_t *committed = verifier_message(r, VERIFIER_COMMIT, i) + COMMIT_DENIED;
         for (size_t j = 0; j < n; j++) is_denied |= i != j && committed[j];

@@ -1,5 +1,5 @@
-/* verifier_evidence.c - what a verdict rests on: what each peer has stated in its messages, and how
- * a part's values compare with its aggregate. [BTARD 3]
+/* verifier_evidence.c - the evidence for a verdict: the statements in each peer's messages, and the
+ * comparison of a part's values with its aggregate. [BTARD 3]
  *
  *   stated     COMMIT's claim, REPORT's three numbers, ACCUSE's accusations: read from the
  *              broadcast
@@ -28,8 +28,8 @@ static uint64_t be64(const uint8_t *p)
 
 struct verifier_claim verifier_claim_of(const struct verifier *r, size_t peer)
 {
-    /* What everybody has committed to holds for the rest of the round: from which epoch's
-     * parameters, and over how many samples. */
+    /* Commitments hold for the rest of the round: the epoch of the parameters, and the number of
+     * samples. */
     const uint8_t *p = verifier_message(r, VERIFIER_COMMIT, peer) + COMMIT_CLAIM;
     return (struct verifier_claim){ (int64_t)be64(p), be64(p + 8) };
 }
@@ -46,7 +46,7 @@ struct part_report verifier_report(const struct verifier *r, size_t peer, size_t
 enum accusation verifier_accusation(const struct verifier *r, size_t by, size_t of, size_t *part)
 {
     const uint8_t *p = verifier_message(r, VERIFIER_ACCUSE, by) + of * ACCUSATION_BYTES;
-    /* One byte of what, four of which part, big-endian. */
+    /* One byte for the kind, four for the part, big-endian. */
     *part = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
     return by == of || p[0] != ACCUSES_REPORT ? ACCUSES_NOBODY : ACCUSES_REPORT;
 }

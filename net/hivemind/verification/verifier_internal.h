@@ -1,7 +1,7 @@
-/* verifier_internal.h - what the parts of BTARD's verification share: the order of stages
- * (verifier.c), its first two stages (verifier_commit.c), what comes of the others
- * (verifier_judge.c), what a finding leads to (verifier_verdict.c), and what all of them read of
- * the peers' messages and parts (verifier_evidence.c). Calls go down this list only. */
+/* verifier_internal.h - shared by the parts of BTARD's verification: the order of stages
+ * (verifier.c), the first two stages (verifier_commit.c), the checks of the others
+ * (verifier_judge.c), the consequences of a finding (verifier_verdict.c), and the evidence in the
+ * peers' messages and parts (verifier_evidence.c). Calls go down this list only. */
 #ifndef PL_VERIFIER_INTERNAL_H
 #define PL_VERIFIER_INTERNAL_H
 
@@ -19,9 +19,9 @@ enum accusation {
     ACCUSES_NOBODY,
     ACCUSES_REPORT /* it has reported falsely of this part */
 };
-#define ACCUSATION_BYTES 5 /* what, and of which part */
+#define ACCUSATION_BYTES 5 /* the kind, and the part */
 
-/* Where a COMMIT holds what. */
+/* The layout of a COMMIT. */
 #define COMMIT_LOT PL_HASH_BYTES          /* behind the hash of its own aggregates */
 #define COMMIT_CLAIM (2 * PL_HASH_BYTES)  /* epoch, samples */
 #define COMMIT_DENIED (COMMIT_CLAIM + 16) /* (count): 1, its SENT is missing or does not fit */
@@ -44,7 +44,8 @@ void verifier_charge(struct verifier *r, size_t peer, const char *why);
 /* edge (count, count): 1: a peer (row) denies another. */
 void verifier_charge_pairs(struct verifier *r, uint8_t *edge, const char *why);
 
-/* Of more peers than can be Byzantine a fault is the network's, or our own: then nobody is. */
+/* If more peers are at fault than can be Byzantine, the fault is the network's or our own, and no
+ * peer is charged. */
 void verifier_charge_if_few(struct verifier *r, const uint8_t *faulty, const char *why);
 
 /* Charges the peers whose messages of the stage we lack, or whose lists differ from ours. */
@@ -73,14 +74,14 @@ size_t verifier_place(const struct verifier *r, size_t part, size_t *of);
 
 /* From everybody's random numbers: which peer validates which. */
 void verifier_draw(struct verifier *r);
-/* Into our own message: who has reported falsely of the parts that we have reduced; as a validator,
- * what we find. */
+/* Fills our own message: the peers whose reports about parts that we reduced are false; as a
+ * validator, our findings. */
 void verifier_accuse(struct verifier *r, struct bytes *out);
-/* What was accused: which part to open. */
+/* The accusations decide which part to open. */
 void verifier_hear_accusations(struct verifier *r);
 /* Our own opinions of those that validators doubt. */
 void verifier_vote(struct verifier *r);
-/* Claims that nobody may make. */
+/* Claims that are not allowed. */
 void verifier_check_claims(struct verifier *r);
 /* The opened part, votes, and everybody's sums. */
 void verifier_judge(struct verifier *r);

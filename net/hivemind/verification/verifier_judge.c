@@ -1,5 +1,5 @@
-/* verifier_judge.c - REPORT to OPEN: the checks, and what follows from them.
- * [BTARD 3, verifications 1 to 3]
+/* verifier_judge.c - REPORT to OPEN: the checks and their consequences. [BTARD 3, verifications 1
+ * to 3]
  *
  *   1  a report is true         the reducer recomputes s = <z, x - a> min(1, tau / |x - a|) of each
  *                               sender, and accuses the sender in ACCUSE if it differs
@@ -19,10 +19,10 @@
 #include <string.h>
 
 /* Sums and differences are computed in float64. The tolerance is 100 times the difference that
- * another summation order or compiler can cause. An honest sum differs from 0 by what
- * CenteredClip's last step left (allreduce_robust.c: a ten-millionth of the radius) and the
- * rounding of the aggregate to float32. A false report within its tolerance adds a fifth of the
- * sum's tolerance, so senders cannot make an honest reducer's sum false. */
+ * another summation order or compiler can cause. An honest sum differs from 0 by the remainder of
+ * CenteredClip's last step (allreduce_robust.c: a ten-millionth of the radius) and the rounding of
+ * the aggregate to float32. A false report within its tolerance adds a fifth of the sum's
+ * tolerance, so senders cannot make an honest reducer's sum false. */
 #define REPORT_TOLERANCE 1e-7
 #define SUM_TOLERANCE 1e-6
 /* An honest peer accuses only above twice the threshold at which judges convict, so rounding on
@@ -39,7 +39,7 @@
 #define FAR 3.0
 /* A peer's values may differ from what its data give by this share of their length. Another
  * processor's roundings and parameters that came back from a compressed round make a hundredth of
- * it; what a Byzantine peer gains within it is far below a gradient's own noise. */
+ * it; an attack within it has far less effect than a gradient's own noise. */
 #define FALSE_SHARE 0.125 /* of a vote; a validator accuses of ACCUSER_FACTOR times as much */
 /* index of the seed's number that decides how many peers validate, and which part is opened */
 #define LOTS 0xFFFFFFFEu
@@ -49,7 +49,7 @@ static struct pl_btard checks(double tau, double tolerance)
     return (struct pl_btard){ .hash = signed_hash, .tau = tau, .tolerance = tolerance };
 }
 
-/* What a judge needs for a part at a time. */
+/* Buffers for judging one part at a time. */
 struct scratch {
     double *z, *norm;
     float *decoded;
@@ -74,7 +74,7 @@ static void scratch_close(struct scratch *d)
     pl_free(d->decoded);
 }
 
-/* --- what is drawn ---------------------------------------------------------------------------- */
+/* --- random choices --------------------------------------------------------------------------- */
 
 void verifier_draw(struct verifier *r)
 {
@@ -92,7 +92,7 @@ void verifier_draw(struct verifier *r)
      * fourth round. */
     r->drawn = (size_t)fmax(0, floor(r->v.validators + pl_le32(lots) / 0x1p32));
     r->drawable = (size_t)n;
-    /* The first half of the random order validates the second, so nobody is both. */
+    /* The first half of the random order validates the second, so no peer is both. */
     if (r->drawn > r->drawable / 2) r->drawn = r->drawable / 2;
     if (r->v.part_count) r->opened = pl_le32(lots + 4) % r->v.part_count;
 }
@@ -159,8 +159,8 @@ static double share_of(double difference, double allowed)
     return difference > 0 ? difference / allowed : 0;
 }
 
-/* [BTARD verification 1] How far a report is from what it should be; an honest one may be off by 1.
- * s is clipped: it is no longer than the radius, however long the values are. */
+/* [BTARD verification 1] The deviation of a report from its true value; an honest one may be off by
+ * 1. s is clipped: it is no longer than the radius, however long the values are. */
 static double report_error(struct part_report reported, struct part_report own, double tau)
 {
     double norm = fmax(0, own.norm), length = fmax(norm, own.length);
@@ -182,8 +182,8 @@ static enum accusation check_sender(struct verifier *r, struct scratch *d, size_
         verifier_give_up(r, PL_ENOMEM, "no memory");
         return ACCUSES_NOBODY;
     }
-    /* [BTARD 3, verification 1] The reducer holds what its senders have sent, so it computes
-     * their reports itself. */
+    /* [BTARD 3, verification 1] The reducer holds its senders' values, so it computes their reports
+     * itself. */
     if (rc)
         x = r->v.decode(r->v.context, part, bytes_at(&d->raw), bytes_length(&d->raw), d->decoded);
     own = verifier_measure(x, a, tau, d->z, r->v.parts[part].length);
@@ -227,7 +227,7 @@ void verifier_accuse(struct verifier *r, struct bytes *out)
     pl_free(part);
 }
 
-/* [BTARD verification 3] The first part that more than half find too far away; else what was
+/* [BTARD verification 3] The first part that more than half find too far away; otherwise the one
  * drawn. */
 static void vote_for_parts(struct verifier *r)
 {
@@ -326,9 +326,8 @@ static void judge_part(struct verifier *r, size_t p, double *norm)
                      "a reducer's radius is far from its group's distances");
 }
 
-/* What a peer has sent of the opened part, as it shows it now: the hashes of all that it has sent
- * to this reducer, as it was committed to them, and these values. NULL: nothing. *bad: it shows
- * another. */
+/* The opened part's values as a peer shows them now, with the hashes of all parts that it has sent
+ * to this reducer, which must match its commitment. NULL: none. *bad: they do not match. */
 static const float *shown(const struct verifier *r, size_t peer, float *decoded, int *bad)
 {
     static const uint8_t nothing[PL_HASH_BYTES];
@@ -373,8 +372,8 @@ static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const
         verifier_ban(r, peer, "a peer shows other values than it was committed to");
         return 0;
     }
-    /* What a peer shows is compared with what it has reported; if they agree, and its
-     * reducer has accused it of that part, the reducer was wrong. */
+    /* The values that a peer shows are compared with its report; if they agree, and its reducer has
+     * accused it of that part, the reducer was wrong. */
     t = verifier_measure(x, a, tau, d->z, length);
     if (!(report_error(verifier_report(r, peer, r->opened), t, tau) <= 1))
         verifier_ban(r, peer, "a peer has reported false measures of the values that it sent");

@@ -1,4 +1,4 @@
-/* verifier_verdict.c - what a finding of the verification leads to. [BTARD 3]
+/* verifier_verdict.c - the consequences of the verification's findings. [BTARD 3]
  *
  *   proof        the peer is banned, the round is void
  *   no proof     the round is void, and charged to the peers that may have caused it: to a silent
@@ -38,8 +38,9 @@ void verifier_charge(struct verifier *r, size_t peer, const char *why)
     verifier_give_up(r, PL_EIO, why);
 }
 
-/* Honest peers never deny one another. So a peer at odds with more than can be Byzantine is so
- * itself, and is charged alone; of any other pair nobody knows which. [BTARD, ELIMINATE(i, j)] */
+/* Honest peers never deny one another. So a peer that more peers deny than can be Byzantine is
+ * Byzantine itself, and is charged alone; of any other pair it is unknown which one lies. [BTARD,
+ * ELIMINATE(i, j)] */
 void verifier_charge_pairs(struct verifier *r, uint8_t *edge, const char *why)
 {
     size_t n = r->v.count, faults = verifier_faults(r);

@@ -31,7 +31,7 @@ struct authority_server {
     size_t issued, refused;
 };
 
-/* A request whose body is coming in. */
+/* A request whose body is still arriving. */
 struct join {
     struct bytes body;
 };

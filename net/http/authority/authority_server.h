@@ -9,10 +9,10 @@
  * more. */
 #define AUTHORITY_CONNECTIONS_MAX 256
 #define AUTHORITY_IDLE_S 15
-/* Wrong secrets a minute from one network that are answered with 401; then with 429, which asks
- * it to wait. A right secret is always answered, however many wrong ones came before. A secret
- * has 256 bits: what is limited is not guessing, which is hopeless, but programs that ask again
- * and again. */
+/* Wrong secrets a minute from one network that are answered with 401; then with 429, which asks it
+ * to wait. A correct secret always gets a token, however many wrong ones came before. The limit is
+ * not against guessing, which is hopeless with 256 bits, but against programs that ask again and
+ * again. */
 #define AUTHORITY_TRIES_MAX 60
 
 struct authority_server;
@@ -25,15 +25,14 @@ int authority_server_open(struct authority_server **s, struct authority *a, cons
                           struct pl_err *err);
 void authority_server_close(struct authority_server *s);
 int authority_server_port(const struct authority_server *s);
-/* What is wrong with the allowlist's present version; empty text: nothing. */
+/* The fault in the allowlist's present version; empty text: none. */
 void authority_server_complaint(struct authority_server *s, struct pl_err *err);
 void authority_server_counts(struct authority_server *s, size_t *issued, size_t *refused);
 
 /* A self-signed certificate (P-256, ten years) for a DNS name or an IP address, and its key, in
  * PEM. */
 int certificate_make(struct bytes *cert, struct bytes *key, const char *name, struct pl_err *err);
-/* PL_OK: both are what they should be, and belong together. PL_EFORMAT with a sentence that names
- * the file. */
+/* PL_OK: both are valid and belong together. PL_EFORMAT with a sentence that names the file. */
 int certificate_check(const char *cert, const char *cert_path, const char *key,
                       const char *key_path, struct pl_err *err);
 

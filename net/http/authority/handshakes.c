@@ -1,9 +1,9 @@
-/* handshakes.c - TLS makes a server sign before the client has proved anything, so a handshake
- * is the dearest thing that a stranger can ask for. The library does it as soon as a ClientHello
- * comes; what we can refuse is the connection, before. A connection is charged when it ends, and
- * only if a handshake was made: otherwise silent connections from a network would shut out its
- * honest peers. Connections that are still open are bounded by their slots (slots.h), and so are
- * their handshakes. */
+/* handshakes.c - in TLS a server signs before the client has proved anything, so a handshake is the
+ * most expensive operation that a stranger can request. The library makes it as soon as a
+ * ClientHello comes; we can only refuse the connection before that. A connection is charged when it
+ * ends, and only if a handshake was made: otherwise silent connections from a network would shut
+ * out its honest peers. Connections that are still open are bounded by their slots (slots.h), and
+ * so are their handshakes. */
 #include "handshakes.h"
 #include "net/hivemind/records/hash_index.h"
 

@@ -99,12 +99,12 @@ int http_cache_get(struct http_cache *c, const char *key, void *data, size_t byt
 /* -- the bound
  * ---------------------------------------------------------------------------------------- */
 
-/* Never remove what this cache has not written: the folder may be shared with other files. */
+/* Never remove files that this cache has not written: the folder may hold others. */
 static int is_ours(const char *name)
 {
     return (strlen(name) == HTTP_CACHE_KEY - 1 &&
             strspn(name, "0123456789abcdef") == HTTP_CACHE_KEY - 1) ||
-           !strncmp(name, ".block-", 7); /* what a killed process left */
+           !strncmp(name, ".block-", 7); /* left by a killed process */
 }
 
 static int earlier(const void *a, const void *b)
@@ -165,7 +165,7 @@ void http_cache_put(struct http_cache *c, const char *key, const void *data, siz
     path_of(path, c, key);
     path_of(temporary, c, ".block-XXXXXX");
     if ((fd = mkostemp(temporary, O_CLOEXEC)) < 0) return;
-    /* Not forced to the disk: what a power cut leaves of it does not fit its SHA-256. */
+    /* No fsync: after a power cut an incomplete file does not match its SHA-256. */
     good = write(fd, digest, HASH) == HASH && write(fd, data, bytes) == (ssize_t)bytes;
     good &= !close(fd);
     if (!good || rename(temporary, path)) unlink(temporary);

@@ -1,9 +1,9 @@
 /* cache.h - blocks of files from the web, kept in a folder: a second pass over shards, or a second
- * peer of this machine, does not fetch them again. Bounded: what was used longest ago goes first.
- * Checked: a block lies behind its own SHA-256, and a damaged one is thrown away as if it had never
- * been there. Any number of processes may share a folder: a block appears whole or not at all, and
- * one that another process removed is fetched again. [TTT 2.1: peers stream the data set; the disks
- * of volunteers are small] */
+ * peer of this machine, does not fetch them again. Bounded: the least recently used blocks are
+ * removed first. Checked: a block is stored after its own SHA-256, and a damaged one is removed and
+ * fetched again. Any number of processes may share a folder: a block appears whole or not at all,
+ * and one that another process removed is fetched again. [TTT 2.1: peers stream the data set; the
+ * disks of volunteers are small] */
 #ifndef PL_HTTP_CACHE_H
 #define PL_HTTP_CACHE_H
 

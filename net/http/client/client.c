@@ -19,7 +19,7 @@
                          * sent again within a second or two */
 #define QUIET_RATIO 4.0 /* the silence that is given up, of the longest that ended by itself */
 #define QUIET_DECAY 0.75 /* with each answer, as an outage is over */
-#define MUCH_BYTES 4096  /* a broken answer that brought so many is continued at once */
+#define MUCH_BYTES 4096  /* a broken response with at least this many bytes is continued at once */
 
 struct http_client {
     struct http_client_options o;
@@ -95,7 +95,7 @@ static void start(struct request *r, const struct http_file *file, struct http_p
 
 struct round {
     int fatal;    /* a request failed in a way that no other try mends */
-    int answered; /* of a file whose size was not known: it is now */
+    int answered; /* the size of the file, which was unknown, is known now */
     char why[HTTP_URL_MAX / 8];
 };
 
@@ -128,7 +128,7 @@ static void finish(struct http_client *c, struct request *r, CURLcode code, stru
     curl_multi_remove_handle(c->multi, r->easy);
     r->part = NULL;
     r->attempt->is_active = 0;
-    /* What waited for long and came yet is how slow this server is. */
+    /* A slow request that succeeded shows how slow this server is. */
     if (!code) {
         double quiet = fmax(QUIET_RATIO * r->silence, QUIET_DECAY * c->quiet);
         c->quiet = fmin(fmax(quiet, least_silence(c)), c->o.stall_s);
@@ -185,7 +185,8 @@ static int tries_of(const struct http_client *c)
     return !c->has_brought && c->o.tries > FIRST_TRIES ? FIRST_TRIES : c->o.tries;
 }
 
-/* Begins what may begin. *complete: nothing is left to do. PL_EIO: a part has had all its tries. */
+/* Starts the requests that may start. *complete: nothing is left to do. PL_EIO: a part has used up
+ * its tries. */
 static int begin_some(struct http_client *c, const struct http_file *file, struct http_part *parts,
                       struct attempt *attempts, int count, int *active, int *complete)
 {
@@ -245,8 +246,8 @@ static int fetch(struct http_client *c, const struct http_file *file, struct htt
             if (request_follow((struct request *)(void *)context, code)) continue;
             finish(c, (struct request *)(void *)context, code, &round);
             active--;
-            /* A first answer has the size, even if it was cut: what is missing is asked for as a
-             * part of a known file. */
+            /* The first response has the size, even if it was cut off: the rest is then requested
+             * as a part of a known file. */
             complete = round.answered;
         }
         active -= give_up_the_silent(c, &round);

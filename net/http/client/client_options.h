@@ -1,4 +1,4 @@
-/* client_options.h - how to fetch, and what: a file and its parts. */
+/* client_options.h - options of the client, and its subject: a file and its parts. */
 #ifndef PL_HTTP_CLIENT_OPTIONS_H
 #define PL_HTTP_CLIENT_OPTIONS_H
 
@@ -14,10 +14,12 @@ struct http_client_options {
     int connections; /* to one server at once: 4 */
     int tries;       /* of a part, in a row that bring nothing, before giving up: 12, which is five
                        * minutes; at most 6, a quarter of a minute, until a first byte has come */
-    double wait_s;   /* before the second try; doubles each time, up to a minute, or what a busy
-                       * server's Retry-After says: 0.5 */
-    int stall_s;     /* a connection that brings nothing for so long is given up, or sooner where
-                       * answers come quickly: 20 */
+    /* Pause before the second try, doubled each time up to a minute, or a busy server's
+     * Retry-After; 0.5. */
+    double wait_s;
+    /* A connection without data for this long is given up, or sooner if the server's responses are
+     * fast; 20. */
+    int stall_s;
     /* "Authorization: Bearer": each request and each redirect asks http_token_for. Borrowed. */
     struct http_credential credential[HTTP_CREDENTIALS_MAX];
     const char *ca_file; /* certificates of the authorities to believe; NULL: the system's */
@@ -26,11 +28,11 @@ struct http_client_options {
     void *context;
 };
 
-/* What a file's first answer says; later ones must agree. */
+/* From a file's first response; later ones must agree. */
 struct http_file {
     char url[HTTP_URL_MAX];
     uint64_t size;
-    char tag[HTTP_TAG_MAX]; /* ETag, as it came; "" if there is none */
+    char tag[HTTP_TAG_MAX]; /* ETag as received; "" without one */
 };
 
 /* A part of a file: bytes [at, at + bytes). */

@@ -18,7 +18,7 @@ static size_t bad(struct request *r, int fatal, const char *why)
     r->bad = 1;
     r->fatal = fatal;
     snprintf(r->why, sizeof r->why, "%s", why);
-    return 0; /* what makes the library stop */
+    return 0; /* makes the library stop */
 }
 
 static int begins(const char *line, size_t n, const char *what)
@@ -65,7 +65,7 @@ static int is_redirect(long status)
     return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-/* Whether the answer's head is what was asked for; checked before any of its bytes is taken. */
+/* Checks the response's header against the request, before any byte of the body is accepted. */
 static int check_head(struct request *r)
 {
     struct http_part *p = r->part;
@@ -110,7 +110,7 @@ static size_t on_data(char *data, size_t size, size_t count, void *context)
 
 /* -- requests --------------------------------------------------------------------------------- */
 
-/* Asks r->url for what the part lacks. Redirects are not followed by libcurl but by
+/* Requests the part's missing bytes from r->url. Redirects are not followed by libcurl but by
  * request_follow, so that each of them is a request of its own, which sees the token only if its
  * own URL may. */
 void request_send(struct request *r)

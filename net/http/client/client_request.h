@@ -1,4 +1,4 @@
-/* client_request.h - one request of the client (client.h), and what came back so far. */
+/* client_request.h - one request of the client (client.h), and its response so far. */
 #ifndef PL_HTTP_CLIENT_REQUEST_H
 #define PL_HTTP_CLIENT_REQUEST_H
 
@@ -34,7 +34,7 @@ struct attempt {
     int is_active;
 };
 
-/* Asks r->url for what the part lacks. */
+/* Requests the part's missing bytes from r->url. */
 void request_send(struct request *r);
 /* 1: the answer was a redirect, and its target has been asked. */
 int request_follow(struct request *r, CURLcode code);

@@ -1,10 +1,10 @@
-/* credential.c - may this URL see that secret? [RFC 6454] [RFC 3986 3.2]
+/* credential.c - may this URL get that secret? [RFC 6454] [RFC 3986 3.2]
  *
  *   same origin:  scheme https, equal host, equal port
  *
- * The danger are URLs that two parsers read differently: in https://good.example\@evil.example/
- * one sees the host good, the other evil. So this parser is stricter than libcurl's: what it
- * accepts names one host for every reader, and what it does not understand gets no secret. */
+ * The danger is a URL that two parsers read differently: in https://good.example\@evil.example/ one
+ * sees the host good, the other evil. So this parser is stricter than libcurl's: every reader finds
+ * the same host in a URL that it accepts, and any other URL gets no secret. */
 #include "credential.h"
 
 #include <arpa/inet.h>
@@ -35,7 +35,7 @@ static const char *parse_ipv6(struct origin *o, const char *at)
     return inet_pton(AF_INET6, o->host, o->address) == 1 ? at + n + 2 : NULL;
 }
 
-/* A DNS name or an IPv4 address. Returns what follows, NULL if there is none. */
+/* A DNS name or an IPv4 address. Returns a pointer behind it, NULL if there is no name. */
 static const char *parse_name(struct origin *o, const char *at)
 {
     size_t n = 0;
@@ -62,8 +62,8 @@ static int parse_origin(struct origin *o, const char *url)
         o->port = atoi(at + 1);
         at += 1 + digits;
     }
-    /* Where the authority ends [RFC 3986 3.2]. An @ or a \ here means that what looked like the
-     * host was a user's name, to some reader at least. */
+    /* Where the authority ends [RFC 3986 3.2]. An @ or a \ here means that some readers take the
+     * apparent host for a user's name. */
     return !*at || *at == '/' || *at == '?' || *at == '#';
 }
 

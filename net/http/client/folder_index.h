@@ -8,11 +8,11 @@
 /* Whether the bytes are HTML: their first sign is a <, with which no other list begins. */
 int http_index_is(const char *text, size_t bytes);
 
-/* The page's links to *.parquet in its own folder or below, each once, in the order of the
- * alphabet as a folder on the disk has them; escaped and relative to the page, so that `url`
- * resolves them. Links that lead out of the folder, to another server, or that ask
- * something (?) are left out. The caller frees each name and the list; on error *name is NULL.
- * PL_ENOTFOUND where there is none, PL_ELIMIT for more than `most`. */
+/* The page's links to *.parquet in its own folder or below, each once, in alphabetical order, as a
+ * folder on the disk lists them; escaped and relative to the page, so that `url` resolves them.
+ * Links out of the folder, to another server, or with a query (?) are left out. The caller frees
+ * each name and the list; on error *name is NULL. PL_ENOTFOUND: no link. PL_ELIMIT: more than
+ * `most`. */
 int http_index_read(char ***name, size_t *count, const char *page, size_t bytes, size_t most,
                     const char *url, struct pl_err *err);
 

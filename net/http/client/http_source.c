@@ -3,12 +3,12 @@
  *
  *   read_at(offset)   block = offset / 256 KiB
  *      in memory      the last 32 blocks, least recently used out first
- *      on the disk    cache.c, if the file can be told from others of its name
+ *      on the disk    cache.c, if the file has a SHA-256 or an ETag
  *      else           range requests, side by side; four blocks if the reader moves forward
  *
- * Training reads shards forward, so the next blocks are fetched with the one that is missing:
- * the round trip is paid once for four. Where a SHA-256 is known it is computed along the way,
- * and a file that differs is refused at its end. */
+ * Training reads shards forward, so the next blocks are fetched with the missing one: one round
+ * trip for four. If a SHA-256 is known, it is computed along the way, and a file that differs is
+ * refused at its end. */
 #include "http_source.h"
 
 #include <ctype.h>
@@ -52,7 +52,8 @@ static struct block *find(struct http_source *h, uint64_t number)
     return NULL;
 }
 
-/* A slot with memory for a block: a free one, else the least recently used. NULL without memory. */
+/* A slot with memory for a block: a free one, otherwise the least recently used. NULL: no
+ * memory. */
 static struct block *take(struct http_source *h)
 {
     struct block *oldest = &h->block[0];
@@ -186,8 +187,8 @@ static int begin(struct http_source *h, const char *url, struct pl_err *err)
                                url, err);
     if (rc) return rc;
     h->s.size = h->file.size;
-    /* What names the content: its SHA-256, else URL, size and ETag. Without either, a changed
-     * file could not be told from the old one, so nothing is cached. */
+    /* The identity of the contents: the SHA-256, or URL, size and ETag. Without either, a changed
+     * file would look like the old one, so nothing is cached. */
     if (h->want[0]) snprintf(h->identity, sizeof h->identity, "sha256 %s", h->want);
     else
         snprintf(h->identity, sizeof h->identity, "%s\n%llu\n%s", h->file.url,

@@ -12,9 +12,9 @@
 #define HTTP_BLOCKS 32               /* kept: 8 MiB a source, the whole of it */
 
 /* The client is borrowed and must outlive the source; one thread at a time uses both. sha256
- * (hexadecimal, or NULL) is compared once every byte has been read: a file that is another is
- * refused then. cache (NULL: none; borrowed likewise) keeps blocks of files that can be told from
- * others of their name, by their sha256 or by the server's ETag. */
+ * (hexadecimal, or NULL) is compared once every byte has been read: a different file is refused
+ * then. cache (NULL: none; borrowed likewise) keeps blocks of files with a sha256 or with an ETag
+ * from the server. */
 int http_source_open(struct pl_source **out, struct http_client *client, struct http_cache *cache,
                      const char *url, const char *sha256, struct pl_err *err);
 

@@ -1,4 +1,4 @@
-/* dashboard.c - one update of the run's page, from a poll of the DHT to what browsers are sent.
+/* dashboard.c - one update of the run's page, from a poll of the DHT to the data sent to browsers.
  * [TTT 2.1]
  *
  *   snapshot - bound and join the records (dashboard_seen.c) - sum up, as hivemind's monitor does
@@ -35,7 +35,7 @@ struct dashboard {
     int64_t total_steps, total[HISTORY_COUNTS];
     struct history_point last; /* written */
     int64_t rows;
-    int64_t history_version, files_version; /* of what is published */
+    int64_t history_version, files_version; /* of the published data */
     struct pace pace;
     unsigned updates;
     double first, drawn; /* times of the history's first point, and of its last drawing */
@@ -77,7 +77,7 @@ static int put(struct dashboard *d, const char *path, const json_t *o, struct pl
     return rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc)) : PL_OK;
 }
 
-/* What the scripts find before they have asked for anything. live 0: everything, for ever. */
+/* Data that the scripts have before their first request. live 0: all data, for an exported page. */
 static char *data_script(const struct dashboard *d, int live)
 {
     json_t *root;
@@ -174,8 +174,8 @@ static int publish_state(struct dashboard *d, const struct feed_state *s,
 
 /* --- an update ----------------------------------------------------------------------- */
 
-/* Ended: at the last step of the schedule, and nobody trains any more. Silent: there are records,
- * but none is new. A log on the page's machine is as old as its last line. */
+/* Ended: at the last step of the schedule, and no peer trains. Silent: there are records, but none
+ * is new. A log on the page's machine is as old as its last line. */
 static enum feed_status status_of(const struct feed_state *s, const struct seen *seen)
 {
     if (!seen->count) return FEED_EMPTY;
@@ -219,7 +219,8 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
         p[i] = s->progress[i].record;
         rate += p[i].samples_per_second;
     }
-    /* The same functions as in training (metrics.c, progress.c): the page shows what peers see. */
+    /* The same functions as in training (metrics.c, progress.c): so the page shows the same as
+     * peers compute. */
     metrics_sum(&sums, m, s->metrics_count);
     progress_update(&view, p, s->progress_count, s->progress_count > 0, &none, d->target, now);
     *to = (struct feed_state){
@@ -241,7 +242,7 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
         .banned = seen_banned(s),
     };
     memcpy(to->total, d->total, sizeof to->total);
-    if (s->progress_count) { /* fresher than what was reported at the last step */
+    if (s->progress_count) { /* fresher than the report at the last step */
         to->step = view.epoch > to->step ? view.epoch : to->step;
         to->samples = view.samples;
         to->samples_per_second = rate;

@@ -1,5 +1,5 @@
-/* dashboard.h - a run's page: what was seen in the DHT becomes history, feeds and events. Where the
- * records come from is the caller's business; they are signed, and have been checked.
+/* dashboard.h - a run's page: turns records of the DHT into history, feeds and events. The caller
+ * reads the records; they are signed, and have been checked.
  *
  * Published: the page's files; /api/state.json, peers.json, history.json, board.json; /api/events;
  * /metrics for Prometheus. [TTT 2.1] [spec page-and-tools 2, 6] */
@@ -32,13 +32,13 @@ void dashboard_close(struct dashboard *d);
 int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snapshot,
                      struct pl_err *err);
 
-/* A list for the page of what else there is, {"checkpoints": [{"name", "path", "bytes", "step"}],
- * "samples": [{"path", "step"}], "captions": [TEXT]}; takes the reference over. The caller
- * publishes the paths. */
+/* A list of files for the page, {"checkpoints": [{"name", "path", "bytes", "step"}], "samples":
+ * [{"path", "step"}], "captions": [TEXT]}; takes the reference over. The caller publishes the
+ * paths. */
 int dashboard_files(struct dashboard *d, json_t *files, struct pl_err *err);
 
-/* The whole page with what it shows now as files in `folder`, for after the run: works from a disk,
- * without a server. */
+/* Exports the page with its present data as files into `folder`, for after the run: it works from a
+ * disk, without a server. */
 int dashboard_export(struct dashboard *d, const char *folder, struct pl_err *err);
 
 /* For the key of a record: hex of its subkey's hash. */

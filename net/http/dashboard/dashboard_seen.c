@@ -2,8 +2,8 @@
  * peer joined.
  *
  * A signature shows who claims a number, not that it is true. One peer with 10^18 samples would
- * hide all others in a sum, so each value is cut to what no honest peer exceeds. Then metrics
- * and progress, sorted by key, are merged like two sorted lists; reports are looked up. */
+ * hide all others in a sum, so each value is cut to a limit that no honest peer exceeds. Then
+ * metrics and progress, sorted by key, are merged like two sorted lists; reports are looked up. */
 #include "dashboard_seen.h"
 
 #include <math.h>
@@ -78,7 +78,7 @@ static void bound(struct seen *s)
     }
 }
 
-/* The report of the same key, or NULL: a peer without other records is none. */
+/* The report of the same key, or NULL: a report without other records is ignored. */
 static const struct report_record *report_of(const struct seen *s, const char *key)
 {
     struct dashboard_report wanted;
@@ -140,7 +140,7 @@ int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot)
             p->distance = distance_of(snapshot, &p->progress->peer);
             k++;
         }
-        /* A clock that is ahead: nobody was seen in the future. */
+        /* The clock is ahead: times in the future are set to now. */
         p->seen = fmin(p->seen, snapshot->time);
         p->report = report_of(s, p->key);
     }

@@ -14,8 +14,8 @@ struct seen {
     struct feed_peer *peers;
 };
 
-/* From a snapshot, which stays the caller's and has to live as long. `s` begins as zeros; PL_ENOMEM
- * leaves what seen_clear frees. */
+/* From a snapshot, which is borrowed as long as `s` is used. `s` begins as zeros; after PL_ENOMEM
+ * call seen_clear, too. */
 int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot);
 void seen_clear(struct seen *s);
 

@@ -218,7 +218,7 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count)
 
 #define PROMETHEUS_MAX 16384 /* 22 metrics, each with a line of help and a run's name */
 
-/* Appends to the text; what does not fit is cut, and *at then stands at the end. */
+/* Appends to the text; the rest is cut if it does not fit, and *at is then at the end. */
 __attribute__((format(printf, 3, 4))) static void append(char *text, size_t *at, const char *format,
                                                          ...)
 {

@@ -1,4 +1,4 @@
-/* feeds.h - what the page and other programs read: JSON and Prometheus texts of a run's state. */
+/* feeds.h - a run's state as text for the page and other programs: JSON and Prometheus. */
 #ifndef PL_FEEDS_H
 #define PL_FEEDS_H
 
@@ -31,7 +31,7 @@ struct feed_state {
     int64_t history_version, files_version;   /* change when there is more to fetch */
     size_t peers, clients;
     enum feed_status status;
-    double seen;       /* when the newest record was written; 0: there is none */
+    double seen;       /* when the newest record was written; 0: no record */
     double throughput; /* samples a second by wall clock; NAN: not known */
     /* The share of the time in which peers average, look for groups and wait; NAN: not known. */
     double averaging_share;

@@ -1,8 +1,9 @@
-/* history.c - the run's history in SQLite: a curve, and what each key has contributed.
+/* history.c - the run's history in SQLite: a curve, and the contributions of each key, for the
+ * leaderboard.
  *
  *   point     one row for each update: time, step, loss, speed, ...; the oldest rows go first
  *   account   one row for each signing key: samples, steps, seconds
- *             (counted: what the peer's own count was when it was seen last)
+ *             (counted: the peer's own count when it was last seen)
  *   tally     one row for each key: counts, which restart at 0 with the peer, as growing totals
  *
  * A counter that a peer reports falls back to 0 when it restarts. So a total grows by the

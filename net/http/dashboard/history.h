@@ -1,5 +1,5 @@
-/* history.h - what a run's page remembers: a series of points and an account for each signing key,
- * in an SQLite file that survives restarts. Nothing in it grows without bound. */
+/* history.h - a run's history: a series of points, and an account for each signing key (the
+ * leaderboard), in an SQLite file that survives restarts. Nothing in it grows without bound. */
 #ifndef PL_HISTORY_H
 #define PL_HISTORY_H
 
@@ -15,11 +15,11 @@ struct history_point {
     double time;                  /* s since 1970 */
     int64_t step, peers, samples; /* the swarm's */
     double loss, samples_per_second;
-    double held_out;     /* loss on pairs that nobody trains on; NAN: not measured */
+    double held_out;     /* loss on held-out pairs; NAN: not measured */
     double sent, failed; /* totals so far: bytes, rounds */
 };
 
-/* What peers report as counts since they began; the run's totals outlive the peers. */
+/* Totals of the peers' counts, which restart with each peer; the totals outlive the peers. */
 enum history_count {
     COUNT_ROUNDS,
     COUNT_FAILED,
@@ -31,8 +31,8 @@ enum history_count {
 };
 #define HISTORY_COUNT_MAX 1000000000000000 /* of one peer, 2^63 / 10^15 peers could claim it */
 
-/* What a key has signed for: as it counts it itself since it began, or added up over the steps that
- * were seen, of peers that do not count. */
+/* Contributions signed by a key: as the peer counts them since it began, or, for peers that do not
+ * count, added up over the steps that were seen. */
 struct history_account {
     char key[HISTORY_KEY_MAX + 1], peer[HISTORY_KEY_MAX + 1]; /* peer: its id, "" if not known */
     int64_t samples, steps, last_step;
@@ -54,7 +54,7 @@ int history_add(struct history *h, const struct history_point *p, struct pl_err 
 int history_report(struct history *h, const char *key, const char *peer, double time, int64_t step,
                    int64_t samples, double samples_per_second, struct pl_err *err);
 /* The samples that a peer has processed since it began, and the seconds that this took: its account
- * grows by what is new, however many steps were missed. To be called after history_report. */
+ * grows by the difference, however many steps were missed. To be called after history_report. */
 int history_count(struct history *h, const char *key, int64_t samples, double seconds,
                   struct pl_err *err);
 /* A peer's counts as it reports them now; a peer that has begun anew is known by a count that is

@@ -41,7 +41,7 @@ int pace_add(struct pace *p, const struct seen *s, double time, int64_t step, do
 {
     const double elapsed = time - p->last_time;
     int rc;
-    /* A clock that was set back, or a run that began anew: what was measured is of no use. */
+    /* The clock was set back, or the run began anew: earlier measurements are useless. */
     if (p->count && (elapsed < 0 || step < p->last_step)) p->count = 0;
     /* Python peers count nothing, but a step takes the target at least. */
     if (p->count) p->samples += fmax(growth(p, s, elapsed), (double)(step - p->last_step) * target);

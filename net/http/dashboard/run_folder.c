@@ -1,9 +1,9 @@
 /* run_folder.c - a training folder on the page: its newest checkpoints, and samples drawn from
  * them.
  *
- * Each scan of the folder gives a picture of what is there; publish adds what is new to the
- * server and removes what is gone. Of many samples 24 are shown, evenly spread over the steps,
- * so that progress is visible from the first to the newest. */
+ * Each scan lists the folder; publish adds new files to the server and removes deleted ones. Of
+ * many samples 24 are shown, evenly spread over the steps, so that progress is visible from the
+ * first to the newest. */
 #include "run_folder.h"
 #include "data/files/file.h"
 #include "data/files/json.h"

@@ -1,5 +1,5 @@
-/* run_folder.h - what a training's folder has to show: checkpoints to download, and pictures that
- * were drawn from them. */
+/* run_folder.h - the files of a training's folder for the page: checkpoints to download, and
+ * pictures drawn from them. */
 #ifndef PL_RUN_FOLDER_H
 #define PL_RUN_FOLDER_H
 
@@ -14,16 +14,16 @@ struct run_folder {
     uint64_t checkpoint_bytes[FOLDER_CHECKPOINTS];
     size_t checkpoints;
     int64_t sample_step[FOLDER_SAMPLES];
-    int64_t sample_own[FOLDER_SAMPLES], sample_of[FOLDER_SAMPLES]; /* nearest to their own picture,
-                                                                      of so many; 0 of 0: unknown */
+    int64_t sample_own[FOLDER_SAMPLES],
+        sample_of[FOLDER_SAMPLES]; /* nearest to their own picture, and all; 0 of 0: unknown */
     size_t samples;
 };
 
 /* Reads FOLDER/checkpoint-STEP.safetensors and FOLDER/samples/STEP/sheet.png with
  * nearest.json. */
 int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err);
-/* Publishes the files of *f and updates the page; what `before` had and *f has not is taken
- * back. */
+/* Publishes the files of *f and updates the page; files in `before` that are not in *f are
+ * removed. */
 int run_folder_publish(const struct run_folder *f, const struct run_folder *before,
                        const char *folder, struct http_server *s, struct dashboard *d,
                        struct pl_err *err);

@@ -1,12 +1,13 @@
-/* run_records.h - from the DHT's dictionaries of a run to what the dashboard takes: the one source
- * there is for swarms of any implementation. [spec hivemind-protocol 8, 10] */
+/* run_records.h - reads the DHT's dictionaries of a run for the dashboard: the only source that
+ * swarms of any implementation have. [spec hivemind-protocol 8, 10] */
 #ifndef PL_RUN_RECORDS_H
 #define PL_RUN_RECORDS_H
 
 #include "net/hivemind/records/dht_dictionary.h"
 #include "dashboard.h"
 
-/* What was read of the four keys; lists are the holder's, run_records_clear frees them. */
+/* The records of the four keys; the lists are owned by this struct, run_records_clear frees
+ * them. */
 struct run_records {
     struct dashboard_metrics *metrics;
     struct dashboard_progress *progress;

@@ -58,7 +58,7 @@ static void start(struct connections *c, struct MHD_Connection *mhd, void **cont
     getsockname(connection->fd, (struct sockaddr *)&local, &n);
     http_address_of(&connection->local, (struct sockaddr *)&local);
     http_address_of(&connection->remote, remote->client_addr);
-    /* A client that opens connections and sends nothing loses them first, before anybody else is
+    /* A client that opens connections and sends nothing loses them before any other client is
      * evicted. */
     while ((evicted = slots_take_overdue(&c->slots, now - HTTP_REQUEST_S))) end_connection(evicted);
     if (slots_add(&c->slots, &connection->slot, &evicted, &connection->remote, 1, now))

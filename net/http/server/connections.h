@@ -1,5 +1,5 @@
-/* connections.h - what our web servers have in common: where they listen, and how their connections
- * share the slots (slots.h). Everything but opening runs on libmicrohttpd's own thread. */
+/* connections.h - shared by our web servers: the listening address, and how connections share the
+ * slots (slots.h). Everything but opening runs on libmicrohttpd's own thread. */
 #ifndef PL_HTTP_CONNECTIONS_H
 #define PL_HTTP_CONNECTIONS_H
 
@@ -12,7 +12,7 @@
  * take one or two, the slowest mobile network less than this. A slower one loses its
  * slot when the next connection comes. */
 #define HTTP_REQUEST_S 10
-/* Ended connections stay open until libmicrohttpd comes by; it accepts so many meanwhile. */
+/* Ended connections stay open until libmicrohttpd's next pass; it accepts this many meanwhile. */
 #define HTTP_CONNECTIONS_SPARE 64
 
 struct connections {
@@ -28,7 +28,7 @@ struct connection {
     void *context;
 };
 
-/* At most `most` connections, and no more than the process may have descriptors for. */
+/* At most `most` connections, and at most as many as the process has descriptors for. */
 void connections_init(struct connections *c, size_t most);
 /* For MHD_OPTION_CONNECTION_LIMIT. */
 unsigned connections_limit(const struct connections *c);
@@ -44,7 +44,7 @@ const char *connections_host(struct MHD_Connection *connection);
 void connections_request(struct connections *c, struct MHD_Connection *connection);
 void connections_answered(struct connections *c, struct MHD_Connection *connection);
 
-/* The address to listen at. PL_EUSE: it is none. */
+/* The address to listen at. PL_EUSE: not a valid address. */
 int connections_address(struct sockaddr_storage *to, const char *address, int port,
                         struct pl_err *err);
 

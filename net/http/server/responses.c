@@ -1,6 +1,6 @@
-/* responses.c - responses that are made once and sent to all who ask. Security headers are part
- * of each: the page may load scripts, styles and pictures from this server only, may not be
- * framed, and its type is never guessed. Long texts have a second form, compressed once. */
+/* responses.c - responses that are made once and sent to every client. Security headers are part of
+ * each: the page may load scripts, styles and pictures from this server only, may not be framed,
+ * and its type is never guessed. Long texts have a second form, compressed once. */
 #include "responses.h"
 #include "data/parquet/page_codec.h"
 
@@ -33,7 +33,7 @@ int response_add_headers(struct MHD_Response *r, const char *type)
 
 struct MHD_Response *response_of(const char *type, const void *data, size_t n)
 {
-    /* MHD copies; its prototype takes a pointer to what it will not change. */
+    /* MHD copies the data; its prototype lacks a const. */
     struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)(uintptr_t)data,
                                                              MHD_RESPMEM_MUST_COPY);
     if (r && response_add_headers(r, type)) {

@@ -33,7 +33,7 @@ struct watcher {
     size_t at;
     unsigned long seen; /* number of the last one begun */
     int asleep;
-    int has_left; /* not counted any more */
+    int has_left; /* no longer counted */
     struct watcher *next, **link;
 };
 
@@ -41,7 +41,7 @@ struct http_server {
     struct MHD_Daemon *daemon;
     struct http_hosts hosts;
     struct connections connections; /* MHD's thread alone sees them, */
-    struct slots watched;           /* and who holds how many watchers */
+    struct slots watched;           /* and the number of watchers of each address */
     pthread_mutex_t lock;           /* of everything below */
     struct published {
         char path[HTTP_PATH_MAX];
@@ -142,7 +142,7 @@ static void wake_all(struct http_server *s)
         }
 }
 
-/* Lets those go who have closed their end. Called with the lock held, on MHD's thread. */
+/* Releases clients that have closed their end. Called with the lock held, on MHD's thread. */
 static void let_go(struct http_server *s)
 {
     struct watcher *of[HTTP_WATCHERS_MAX];

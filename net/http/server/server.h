@@ -1,5 +1,5 @@
-/* server.h - a web server that only shows what was published: every answer is made beforehand,
- * so a request costs no computing and can reach nothing else. Behind it: libmicrohttpd.
+/* server.h - a web server for published data only: every response is made beforehand, so a request
+ * costs no computation and can reach nothing else. Behind it: libmicrohttpd.
  *
  * GET and HEAD of a published path, and one stream of server-sent events; everything else is
  * refused, and so is every request that names another host than this one (host_name.h). It runs
@@ -28,13 +28,13 @@ int http_server_host(struct http_server *s, const char *name, struct pl_err *err
 void http_server_close(struct http_server *s);
 int http_server_port(const struct http_server *s);
 
-/* Publishes a copy of `data` under "/path"; replaces what was there. "/" is a path, too. PL_ELIMIT:
- * more paths than HTTP_PATHS_MAX. */
+/* Publishes a copy of `data` under "/path", replacing an earlier one. "/" is a path, too.
+ * PL_ELIMIT: more paths than HTTP_PATHS_MAX. */
 int http_server_put(struct http_server *s, const char *path, const char *type, const void *data,
                     size_t n);
 
-/* The same with a file on disk, as it is at the time of the request; `name` is what a download
- * is called, NULL: to be shown, not saved. PL_EIO with a sentence when it cannot be opened. */
+/* The same with a file on disk, as it is at the time of the request; `name`: the file name of a
+ * download; NULL: to be shown, not saved. PL_EIO with a sentence when it cannot be opened. */
 int http_server_file(struct http_server *s, const char *path, const char *type, const char *file,
                      const char *name, struct pl_err *err);
 /* Takes a path back; nothing happens if it is not there. */

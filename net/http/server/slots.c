@@ -1,14 +1,14 @@
-/* slots.c - who loses a slot when all are taken: the largest holder pays for the newcomer.
+/* slots.c - which connection loses its slot when all are taken: one of the largest holder.
  *
  *   newcomer  -> counted with its network and address, appended to the list
  *   count > limit?
- *       evict the oldest waiting slot of the network with most waiting ones; else
- *       evict the oldest slot of the network with most slots, if that has more than the newcomer's;
- *       else refuse the newcomer
+ *       evict the oldest waiting slot of the network with most waiting ones; otherwise
+ *       evict the oldest slot of the network with most slots, if that has more than the
+ *       newcomer's; otherwise refuse the newcomer
  *
  * A network of n slots can lose one only to a network with fewer, so no single network can push
- * others out, however fast it connects. Lists and counts are searched from end to end: a few
- * thousand slots take some microseconds, which a connection costs anyway. */
+ * others out, however fast it connects. Lists are searched linearly: a few thousand slots take some
+ * microseconds, as much as a connection itself. */
 #include "slots.h"
 
 #include <arpa/inet.h>
@@ -36,7 +36,8 @@ void http_address_of(struct http_address *out, const struct sockaddr *from)
 
 void http_network_of(struct http_address *out, const struct http_address *address)
 {
-    /* /24 of IPv4 (in ::ffff:a.b.c.d, 15 of 16 bytes), /64 of IPv6: what one customer is given. */
+    /* /24 of IPv4 (in ::ffff:a.b.c.d, 15 of 16 bytes), /64 of IPv6: the block that one customer
+     * gets. */
     size_t kept = memcmp(address->octets, ipv4_prefix, sizeof ipv4_prefix) ? 8 : 15;
     memset(out, 0, sizeof *out);
     memcpy(out->octets, address->octets, kept);
@@ -157,8 +158,8 @@ int slots_add(struct slots *s, struct slot *slot, struct slot **evicted,
         slot->network = slot->address = NULL;
         return PL_ENOMEM;
     }
-    /* The newcomer counts before anybody is evicted: the comparison is with what it would then
-     * have. */
+    /* The newcomer counts before an eviction: the comparison is with the number that its network
+     * would then have. */
     slot->network->count++;
     slot->address->count++;
     s->count++;

@@ -5,13 +5,13 @@
  * are taken, a newcomer gets the slot of another:
  *
  *   1. of those that still wait for a request, the oldest of the network that has most of them;
- *   2. if none waits, the oldest of the network that holds most slots, but only if that is more
- *      than the newcomer's network then has; else the newcomer is refused.
+ *   2. if none waits, the oldest of the network that holds most slots, but only if that is
+ *      more than the newcomer's network then has; otherwise the newcomer is refused.
  *
- * A network is a /24 of IPv4 or a /64 of IPv6, which is what one person gets from a provider.
+ * A network is a /24 of IPv4 or a /64 of IPv6, the block that one customer gets from a provider.
  * Within a network the same holds for its addresses. So the holder of many slots pays for all
- * newcomers, silent connections last only until a slot is needed, and a slot in use is lost only
- * to a network with fewer. */
+ * newcomers, silent connections last only until a slot is needed, and a slot in use is lost only to
+ * a network with fewer. */
 #ifndef PL_HTTP_SLOTS_H
 #define PL_HTTP_SLOTS_H
 
@@ -49,7 +49,7 @@ int slots_add(struct slots *s, struct slot *slot, struct slot **evicted,
 /* No effect on a slot that is in no table. */
 void slots_remove(struct slots *s, struct slot *slot);
 void slots_set_waiting(struct slots *s, struct slot *slot, int is_waiting, double now);
-/* One that has been waiting since before `deadline`; it has left the table. NULL: there is none. */
+/* Removes and returns a slot that has been waiting since before `deadline`. NULL: none. */
 struct slot *slots_take_overdue(struct slots *s, double deadline);
 
 #endif

@@ -1,4 +1,4 @@
-/* sigv4.h - Amazon's Signature Version 4: proves who sends a request, and that it was not changed.
+/* sigv4.h - Amazon's Signature Version 4: authenticates the sender and the content of a request.
  * [Amazon S3 API, "Authenticating Requests: Using the Authorization Header"] */
 #ifndef PL_HTTP_SIGV4_H
 #define PL_HTTP_SIGV4_H

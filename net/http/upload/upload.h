@@ -7,9 +7,9 @@
  *   hub   Hugging Face's: the file goes to large file storage and a commit names it
  *         [git-lfs, batch API]
  *
- * Tokens and what is signed by a key travel over https alone (credential.h).
+ * Tokens and signed requests are sent over https only (credential.h).
  *
- * All but the first go on in the middle after a break, also when the program was started anew. */
+ * All but the first resume after an interruption, even if the program was restarted. */
 #ifndef PL_HTTP_UPLOAD_H
 #define PL_HTTP_UPLOAD_H
 

@@ -1,6 +1,6 @@
-/* upload_hub.c - to a hub as Hugging Face's: it is asked how it wants the file (preupload); a
- * large one goes to its file storage, whose addresses the LFS batch call returns, in one piece
- * or in parts; then a commit names it. What the storage has already is not sent again. [git-lfs,
+/* upload_hub.c - to a hub as Hugging Face's: it is asked how it wants the file (preupload); a large
+ * one goes to its file storage, whose addresses the LFS batch call returns, in one piece or in
+ * parts; then a commit names it. Parts that the storage already has are not sent again. [git-lfs,
  * docs/api/batch.md] [huggingface_hub, modules _commit_api and lfs] */
 #include "upload_request.h"
 #include "data/files/json.h"
@@ -127,7 +127,7 @@ static int put_part(struct upload *u, struct upload_reply *x, json_t *state, siz
     return upload_ask(u, x, "PUT", url, headers, data, bytes);
 }
 
-/* Sends what is missing and completes. PL_ENOTFOUND: its URLs have expired. */
+/* Sends the missing parts and completes the upload. PL_ENOTFOUND: its URLs have expired. */
 static int send_parts(struct upload *u, json_t *state)
 {
     size_t piece = (size_t)json_integer_value(json_object_get(state, "piece")), i;
@@ -193,7 +193,7 @@ static int send_action(struct upload *u, json_t *action)
     return upload_insist(u, &x, "PUT", url, headers, u->file.at, u->file.bytes, "the storage");
 }
 
-/* An upload that was begun before; PL_ENOTFOUND: there is none, or it is worth nothing any more. */
+/* Resumes an earlier upload; PL_ENOTFOUND: there is none, or it is no longer valid. */
 static int go_on(struct upload *u)
 {
     json_t *state = upload_recall(u);

@@ -156,7 +156,7 @@ void upload_wait(double *wait)
     *wait = 2 * *wait > WAIT_MAX_S ? WAIT_MAX_S : 2 * *wait;
 }
 
-int upload_is_passing(int rc, const struct upload_reply *x)
+int upload_is_temporary(int rc, const struct upload_reply *x)
 {
     /* 408 timeout, 409 and 423 locked by another request, 429 too many, 5xx the server's own
      * trouble. */
@@ -184,14 +184,14 @@ int upload_insist(struct upload *u, struct upload_reply *x, const char *method, 
     for (int try = 0;; try++) {
         int rc = upload_ask(u, x, method, url, headers, data, bytes);
         if (!rc && x->status >= 200 && x->status < 300) return PL_OK;
-        if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries)
+        if (!upload_is_temporary(rc, x) || try + 1 >= u->o->tries)
             return upload_complain(u, rc, x, what);
         if ((rc = upload_report(u, 0))) return rc;
         upload_wait(&wait);
     }
 }
 
-/* -- what is remembered ----------------------------------------------------------------------- */
+/* -- stored progress -------------------------------------------------------------------------- */
 
 static void state_path(char *text, size_t capacity, const struct upload *u)
 {
@@ -261,7 +261,7 @@ static int send_part(struct upload *u, struct upload_reply *x, json_t *state, si
         if (!rc && x->status >= 200 && x->status < 300)
             return pl_fail(u->err, PL_EFORMAT, "%.200s: the server gives no ETag for a part",
                            u->url);
-        if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries)
+        if (!upload_is_temporary(rc, x) || try + 1 >= u->o->tries)
             return upload_complain(u, rc, x, "a part");
         if ((rc = upload_report(u, at))) return rc;
         upload_wait(&wait);

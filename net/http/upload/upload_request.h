@@ -1,5 +1,5 @@
-/* upload_request.h - what the ways of uploading share: a request, how often it is tried again, and
- * what is saved in a file next to it. Only upload*.c include this. */
+/* upload_request.h - shared by all ways of uploading: a request, its retries, and progress stored
+ * in a file next to the upload. Only upload*.c include this. */
 #ifndef PL_HTTP_UPLOAD_REQUEST_H
 #define PL_HTTP_UPLOAD_REQUEST_H
 
@@ -13,7 +13,7 @@
 #define UPLOAD_ANSWER_MAX (4u << 20) /* bytes: the addresses of ten thousand parts */
 #define UPLOAD_PARTS_MAX 10000       /* S3's own limit */
 
-/* One request and what came back. */
+/* One request and its response. */
 struct upload_reply {
     const uint8_t *data;
     size_t bytes, at;
@@ -43,14 +43,14 @@ int upload_ask(struct upload *u, struct upload_reply *x, const char *method, con
 /* Retries until the answer is 2xx or the error is permanent: then err names `what`. */
 int upload_insist(struct upload *u, struct upload_reply *x, const char *method, const char *url,
                   const char *const *headers, const void *data, size_t bytes, const char *what);
-/* What another try may mend. */
-int upload_is_passing(int rc, const struct upload_reply *x);
+/* 1: the error may be temporary. */
+int upload_is_temporary(int rc, const struct upload_reply *x);
 int upload_complain(const struct upload *u, int rc, const struct upload_reply *x, const char *what);
 void upload_wait(double *seconds);
 int upload_report(const struct upload *u, uint64_t done);
 
-/* Where an upload stands, kept in "<path>.upload": a JSON object. recall gives it back if it is
- * about this very file and address, else NULL; remember takes the reference only to read it. */
+/* Where an upload stands, kept in "<path>.upload": a JSON object. recall returns it if it is about
+ * this very file and address, otherwise NULL; remember borrows its argument. */
 json_t *upload_recall(struct upload *u);
 int upload_remember(struct upload *u, json_t *state);
 void upload_forget(const struct upload *u);
@@ -59,7 +59,7 @@ void upload_forget(const struct upload *u);
 typedef int upload_part_fn(struct upload *u, struct upload_reply *x, json_t *state, size_t part,
                            const uint8_t *data, size_t bytes);
 /* Sends the parts of `piece` bytes whose ETag is not in state's array "etags" yet, and remembers
- * each. PL_ENOTFOUND: the server says 403, 404 or 410, so it has forgotten the upload. */
+ * each. PL_ENOTFOUND: the server responds 403, 404 or 410: it no longer knows the upload. */
 int upload_parts(struct upload *u, json_t *state, size_t piece, upload_part_fn *send);
 
 /* The ways. */

@@ -1,7 +1,7 @@
-/* upload_s3.c - to S3 and what speaks its protocol. A file of one piece is put; a larger one is a
- * multipart upload: begun, its parts put, completed by the list of their ETags. What is remembered
- * is the upload's id and the ETags, so a part that arrived is never sent again. [Amazon S3 API,
- * multipart upload] */
+/* upload_s3.c - to S3 and servers with its protocol. A file of one piece is put; a larger one is a
+ * multipart upload: begun, its parts put, completed by the list of their ETags. The upload's ID and
+ * the ETags are stored, so a part that has arrived is never sent again. [Amazon S3 API, multipart
+ * upload] */
 #include "upload_request.h"
 #include "sigv4.h"
 #include "data/files/json.h"
@@ -89,14 +89,14 @@ static int insist(struct upload *u, struct upload_reply *x, const char *method, 
         int rc = ask(u, x, method, query, data, bytes);
         if (rc == PL_EUSE || rc == PL_ELIMIT) return rc;
         if (!rc && x->status >= 200 && x->status < 300) return PL_OK;
-        if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries)
+        if (!upload_is_temporary(rc, x) || try + 1 >= u->o->tries)
             return upload_complain(u, rc, x, what);
         if ((rc = upload_report(u, 0))) return rc;
         upload_wait(&wait);
     }
 }
 
-/* The text of the first element <name> of an answer; 0: there is none, or it is too long. */
+/* The text of the first element <name> of a response; 0: there is none, or it is too long. */
 static int element(char *text, size_t capacity, const char *answer, const char *name)
 {
     char open[40], close[40];

@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The location of an upload that was begun of this very file to this very address; 0: there is
- * none. */
+/* The location of an earlier upload of this very file to this very address; 0: none. */
 static int recall(struct upload *u)
 {
     json_t *state = upload_recall(u);
@@ -61,7 +60,7 @@ static int create(struct upload *u)
     for (int try = 0;; try++) {
         rc = upload_ask(u, &x, "POST", u->url, headers, NULL, 0);
         if (!rc && x.status == 201) break;
-        if (!upload_is_passing(rc, &x) || try + 1 >= u->o->tries)
+        if (!upload_is_temporary(rc, &x) || try + 1 >= u->o->tries)
             return upload_complain(u, rc, &x, "beginning an upload");
         upload_wait(&wait);
     }
@@ -81,7 +80,7 @@ static int ask_offset(struct upload *u, uint64_t *offset)
         int rc = upload_ask(u, &x, "HEAD", u->location, headers, NULL, 0);
         if (!rc && (x.status == 404 || x.status == 410 || x.status == 403)) return PL_ENOTFOUND;
         if (!rc && x.status >= 200 && x.status < 300) break;
-        if (!upload_is_passing(rc, &x) || try + 1 >= u->o->tries)
+        if (!upload_is_temporary(rc, &x) || try + 1 >= u->o->tries)
             return upload_complain(u, rc, &x, "asking how far");
         upload_wait(&wait);
     }
@@ -114,7 +113,7 @@ static int send_pieces(struct upload *u, uint64_t offset)
             rc = upload_report(u, offset);
             continue;
         }
-        if (!upload_is_passing(rc, &x) && !(rc == PL_OK && x.status == 204))
+        if (!upload_is_temporary(rc, &x) && !(rc == PL_OK && x.status == 204))
             return upload_complain(u, rc, &x, "PATCH");
         if ((rc = ask_offset(u, &now)))
             return rc == PL_ENOTFOUND ? upload_complain(u, 0, &x, "PATCH") : rc;
