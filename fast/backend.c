@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #if defined(__x86_64__)
-#define BF16_NAME "AVX512-BF16"
+#define BF16_NAME (isa_has_amx() ? "AMX" : "AVX512-BF16")
 #elif defined(__aarch64__)
 #define BF16_NAME "BFMMLA"
 #else
@@ -26,11 +26,10 @@ int pl_backend_v1(struct pl_backend *be)
     fast_set_threads(0);
     fast_set_precision(PL_FLOAT32);
     be->name = "fast";
-    snprintf(be->note, sizeof be->note, "fast: %s kernels%s%s, bf16 %s, %d threads by default",
+    snprintf(be->note, sizeof be->note, "fast: %s kernels%s%s, bf16 %s%s, %d threads by default",
              isa_name(isa_chosen()), isa_chosen() == ISA_PLAIN ? ", products by OpenBLAS " : "",
              isa_chosen() == ISA_PLAIN ? openblas_get_corename() : "",
-             fast_has_bf16() ? "by " BF16_NAME : "rounds operands only (no fast " BF16_NAME ")",
-             fast_threads());
+             fast_has_bf16() ? "by " : "rounds operands only, no fast ", BF16_NAME, fast_threads());
     be->set_threads = fast_set_threads;
     be->set_precision = fast_set_precision;
     be->parallel_for = fast_parallel_for;

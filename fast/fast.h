@@ -11,7 +11,7 @@
 int fast_threads(void);
 /* 1 if matrix products round their operands to bfloat16 (PL_BF16). */
 int fast_bf16(void);
-/* 1 if this CPU multiplies pairs of bfloat16 (AVX512-BF16) faster than float32. */
+/* 1 if this CPU multiplies bfloat16 faster than float32: by AMX, AVX512-BF16 or BFMMLA. */
 int fast_has_bf16(void);
 /* What the backend's table has under these names. */
 int fast_set_threads(int n);

@@ -44,7 +44,10 @@ struct fast_bf16_gemm {
 /* Requires fast_has_bf16(). PL_OK or PL_ENOMEM. */
 int fast_bf16_multiply(const struct fast_bf16_gemm *g);
 
-/* 1 if results may be rounded and gated: AVX512-BF16. */
+/* The same by AMX. Requires isa_has_amx(). */
+int fast_amx_multiply(const struct fast_bf16_gemm *g);
+
+/* 1 if results may be rounded and gated: AVX512-BF16 and AMX. */
 int fast_bf16_has_gate(void);
 
 #endif

@@ -5,11 +5,16 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #if FAST_HAS_RVV
 #include <sys/auxv.h>
 #endif
 
-static const char *const words[ISA_COUNT] = { "plain", "avx2", "avx512", "neon", "rvv" };
+static const char *const requests[ISA_COUNT] = { "plain", "avx2", "avx512", "neon", "rvv" };
 static const char *const names[ISA_COUNT] = { "plain C", "AVX2", "AVX-512", "NEON", "RVV" };
 static enum isa chosen;
 static int is_valid;
@@ -44,7 +49,7 @@ static void choose(void)
     enum isa limit = ISA_COUNT;
     is_valid = !requested || !*requested;
     for (int i = 0; requested && i < ISA_COUNT; i++)
-        if (!strcmp(requested, words[i])) {
+        if (!strcmp(requested, requests[i])) {
             limit = (enum isa)i;
             is_valid = 1;
         }
@@ -64,3 +69,28 @@ int isa_env_is_valid(void)
 }
 
 const char *isa_name(enum isa isa) { return names[isa]; }
+
+#if defined(__x86_64__) && defined(__linux__)
+/* Tile registers are 8 KiB of state a thread, which Linux saves only for processes that ask. */
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA 18
+
+static int amx_is_allowed;
+
+static void ask_for_amx(void)
+{
+    unsigned a, b, c, d, tile = 1u << 24, bf16 = 1u << 22;
+    amx_is_allowed = isa_chosen() == ISA_AVX512 && __builtin_cpu_supports("avx512bf16") &&
+                     __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tile) && (d & bf16) &&
+                     !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+}
+
+int isa_has_amx(void)
+{
+    static pthread_once_t asked = PTHREAD_ONCE_INIT;
+    pthread_once(&asked, ask_for_amx);
+    return amx_is_allowed;
+}
+#else
+int isa_has_amx(void) { return 0; }
+#endif

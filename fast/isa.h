@@ -33,5 +33,7 @@ enum isa isa_chosen(void);
 /* 0 if PL_FAST_ISA is set to something else. */
 int isa_env_is_valid(void);
 const char *isa_name(enum isa isa);
+/* 1 if this CPU has AMX-BF16, on top of ISA_AVX512, and the system lets the process use it. */
+int isa_has_amx(void);
 
 #endif

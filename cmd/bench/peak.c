@@ -2,7 +2,7 @@
  * with.
  *
  *   float32   independent chains of fused multiply-adds in registers: no memory, no dependencies
- *   bf16      the same with dot products of bfloat16 pairs
+ *   bf16      the same with dot products of bfloat16 pairs, or with AMX's products of tiles
  *   memory    the triad y = x + 0.7 z over buffers larger than the caches: 12 bytes per element
  *
  * Each thread takes its own best of 40 tries, so that another program on a core does not lower
@@ -18,7 +18,10 @@
 #define TRIAD (4u << 20) /* floats: 16 MiB a buffer */
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Ten independent chains: four cycles of latency times two units, and two to spare. */
 #define CHAINS 10
@@ -44,6 +47,50 @@ __attribute__((target("avx512f,avx512bf16"))) static double chains_bf16(void)
             x[c] = _mm512_dpbf16_ps(x[c], a, a);
     for (int c = 1; c < CHAINS; c++) x[0] = _mm512_add_ps(x[0], x[c]);
     return _mm512_reduce_add_ps(x[0]);
+}
+
+/* Tile registers need the CPU's support, and for each process the system's permission. */
+static int has_amx(void)
+{
+    enum { TILE = 1 << 24, BF16 = 1 << 22, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & TILE) && (d & BF16) &&
+           !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+}
+
+#define AMX_TILES 4    /* independent sums */
+#define AMX_STEPS 5000 /* about 0.1 ms */
+
+/* Zeros, which take as long as any other operand. */
+__attribute__((target("amx-tile,amx-bf16"))) static double chains_amx(void)
+{
+    struct {
+        unsigned char palette, start_row, reserved[14];
+        unsigned short row_bytes[16];
+        unsigned char rows[16];
+    } shapes = { .palette = 1 };
+    for (int i = 0; i < 8; i++) {
+        shapes.row_bytes[i] = 64;
+        shapes.rows[i] = 16;
+    }
+    __asm__ volatile("" : "+m"(shapes)); /* gcc 12 stores only what it knows to be read */
+    _tile_loadconfig(&shapes);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (int i = 0; i < AMX_STEPS; i++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+    return 0;
 }
 
 __attribute__((target("avx2,fma"))) static double chains_avx2(void)
@@ -95,6 +142,7 @@ static struct kind float32_kind(const char **name)
 static struct kind bf16_kind(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
+    if (has_amx()) return (struct kind){ chains_amx, 2.0 * 16 * 16 * 32 * AMX_TILES * AMX_STEPS };
     if (__builtin_cpu_supports("avx512bf16"))
         return (struct kind){ chains_bf16, 4.0 * 16 * CHAINS * STEPS };
 #endif

@@ -1,11 +1,17 @@
-/* gemm_bf16.c - the bfloat16 GEMM's packing, tiles and edges. The two instructions are replaced by
- * their definitions, so it runs on any CPU; gemm_bf16_cpu.c runs the same with the instructions. */
+/* gemm_bf16.c - the bfloat16 GEMM's packing, tiles and edges. The instructions are replaced by their
+ * definitions, so it runs on any CPU; gemm_bf16_cpu.c runs the same with the instructions,
+ * gemm_bf16_amx.c and gemm_bf16_amx_cpu.c with AMX's tiles. */
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #pragma GCC diagnostic ignored "-Wpsabi"
 #ifndef ON_THE_INSTRUCTIONS
 #define FAST_BF16_PLAIN
 #endif
+#ifdef ON_AMX
+#include "fast/gemm_bf16_amx.c"
+#include "fast/isa.c"
+#else
 #include "fast/gemm_bf16.c"
+#endif
 #include "ref/rng.h"
 #include "test/unit/unit.h"
 
@@ -15,6 +21,23 @@
 #endif
 
 int fast_threads(void) { return 1; }
+#ifdef ON_AMX
+int fast_bf16_multiply(const struct fast_bf16_gemm *g) { return fast_amx_multiply(g); }
+int fast_gemm_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                   int ldb, const float *bias, int add, float *c)
+{
+    struct fast_bf16_gemm g = {
+        .ta = ta, .tb = tb, .m = m, .n = n, .k = k, .bias = bias, .add = add, .c = c
+    };
+    g.a = (struct fast_bf16_matrix){ a, NULL, lda };
+    g.b = (struct fast_bf16_matrix){ b, NULL, ldb };
+    return fast_amx_multiply(&g);
+}
+#else
+int isa_has_amx(void) { return 0; }
+int fast_amx_multiply(const struct fast_bf16_gemm *g) { return g ? PL_EDEVICE : PL_EUSE; }
+#endif
+
 float *fast_scratch_alloc(size_t n) { return pl_alloc(n, sizeof(float)); }
 void fast_scratch_free(float *p) { pl_free(p); }
 
@@ -22,6 +45,8 @@ static void need_instructions(void)
 {
 #if BY_BFMMLA
     if (!(getauxval(AT_HWCAP2) & HWCAP2_BF16)) skip();
+#elif defined(ON_AMX) && defined(ON_THE_INSTRUCTIONS)
+    if (!isa_has_amx()) skip();
 #elif defined(ON_THE_INSTRUCTIONS)
     if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl"))
@@ -115,9 +140,9 @@ static void check(int m, int n, int k, int ta, int tb, int add, int with_bias)
 static void every_border(void **state)
 {
     static const int sizes[][3] = {
-        { 1, 1, 1 },      { 12, 32, 32 },  { 13, 33, 33 }, { 11, 31, 2 },
-        { 5, 70, 65 },    { 97, 97, 31 },  { 96, 96, 64 }, { 25, 16, 513 },
-        { 40, 17, 1030 }, { 17, 200, 96 }, { 200, 5, 50 },
+        { 1, 1, 1 },    { 12, 32, 32 }, { 13, 33, 33 },  { 11, 31, 2 },    { 5, 70, 65 },
+        { 97, 97, 31 }, { 96, 96, 64 }, { 25, 16, 513 }, { 40, 17, 1030 }, { 17, 200, 96 },
+        { 200, 5, 50 }, { 32, 32, 32 }, { 33, 65, 34 },  { 31, 48, 544 },
     };
     need_instructions();
     for (size_t s = 0; s < PL_COUNT(sizes); s++)
