@@ -98,6 +98,16 @@ static int note(void *context, const struct lab_event *e, struct pl_err *err)
     return PL_OK;
 }
 
+/* Between `kind` and `from` lie bytes that nobody has written; there are no others. */
+static int are_same(const struct lab_event *a, const struct lab_event *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (a[i].kind != b[i].kind ||
+            memcmp(&a[i].from, &b[i].from, sizeof a[i] - offsetof(struct lab_event, from)))
+            return 0;
+    return 1;
+}
+
 static struct lab_setup setup_of(const struct pl_outer_algorithm *algorithm, int peers)
 {
     struct lab_setup s = { .algorithm = algorithm,
@@ -266,7 +276,7 @@ static void a_seed_decides_everything(void **state)
         t = open_swarm(&setup, &model, &second);
         run_to_end(t);
         assert_int_equal(first.count, second.count);
-        assert_memory_equal(first.event, second.event, (size_t)first.count * sizeof first.event[0]);
+        assert_true(are_same(first.event, second.event, first.count));
         assert_memory_equal(lab_swarm_common(s), lab_swarm_common(t), VALUES * sizeof(float));
         lab_swarm_close(t);
         setup.seed++;
@@ -363,8 +373,7 @@ static void a_saved_swarm_goes_on(void **state)
                 run_to_end(s);
                 run_to_end(t);
                 if (first.count - seen != second.count ||
-                    memcmp(first.event + seen, second.event,
-                           (size_t)second.count * sizeof second.event[0]))
+                    !are_same(first.event + seen, second.event, second.count))
                     fail_msg("%s goes on otherwise after %d", setup.algorithm->name, at);
                 assert_memory_equal(lab_swarm_common(s), lab_swarm_common(t),
                                     VALUES * sizeof(float));
