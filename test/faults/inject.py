@@ -1,6 +1,7 @@
 """inject.py - each command with one allocation or file operation that fails: the first, the second, ... all of them.
 
     python3 test/faults/inject.py PROGRAM LIBRARY              every call of every scenario: hours
+    python3 test/faults/inject.py PROGRAM LIBRARY --each N     of calls with the same stack so many at most: 1 takes half an hour
     python3 test/faults/inject.py PROGRAM LIBRARY --runs N     so many calls of each scenario and kind of fault, at most
     python3 test/faults/inject.py PROGRAM LIBRARY --only NAME --kind KIND --at N [--lasts] [--trace]   one again
 
@@ -10,7 +11,8 @@ LIBRARY is inject.c, preloaded. What a failing call may lead to:
   - it ends with status 1 and one line that begins with its name. Every file that it leaves is whole: as before, or as the
     undisturbed run has it. No temporary file stays, and no file that was there is lost.
 
-A sample takes calls with different stacks first: a loop that allocates a thousand times is one place in the code."""
+A sample takes calls with different stacks first: a loop that allocates a thousand times is one place in the code. Of 68,000 calls
+4,000 have different stacks. With --each 2 a place's last call fails, too: what it has built by then has to be undone."""
 import argparse
 import hashlib
 import json
@@ -206,16 +208,14 @@ class Trial:
         return done, calls, hit, what.rstrip(b"\0").decode()
 
     def places(self, kind):
-        """The number of calls, and those which are the first of their stack."""
+        """The number of calls, and those of each stack, in the order of their first ones."""
         _, calls, _, _ = self.inject(kind, 0)
-        seen, first = set(), []
+        of_stack = {}
         with open(self.report, "rb") as f:
             f.seek(STACKS_AT)
             for n, (stack,) in enumerate(struct.iter_unpack("<Q", f.read(8 * calls)), 1):
-                if stack not in seen:
-                    seen.add(stack)
-                    first.append(n)
-        return calls, first
+                of_stack.setdefault(stack, []).append(n)
+        return calls, list(of_stack.values())
 
     def wrong(self, done, kind, hit, what):
         """What is wrong with the end of a run in which something failed, or None."""
@@ -279,11 +279,19 @@ class Trial:
         sys.stdout.flush()
 
 
-def sample(calls, first, runs):
-    """At most so many calls, spread over those of different stacks."""
-    if not runs or runs >= calls:
+def spread(found, most):
+    """At most so many of them, the first one and the last one among them."""
+    if most >= len(found):
+        return found
+    return [found[i * (len(found) - 1) // max(most - 1, 1)] for i in range(most)]
+
+
+def sample(calls, places):
+    if options.each:
+        return sorted(n for place in places for n in spread(place, options.each))
+    if not options.runs or options.runs >= calls:
         return range(1, calls + 1)
-    return first if runs >= len(first) else [first[i * len(first) // runs] for i in range(runs)]
+    return spread([place[0] for place in places], options.runs)
 
 
 def main():
@@ -292,6 +300,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("library")
     parser.add_argument("--runs", type=int)
+    parser.add_argument("--each", type=int)
     parser.add_argument("--only")
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--at", type=int)
@@ -309,8 +318,8 @@ def main():
                 if options.at:
                     trial.check(kind, options.at, options.lasts, options.trace)
                     continue
-                calls, first = trial.places(kind)
-                chosen = sample(calls, first, options.runs)
+                calls, places = trial.places(kind)
+                chosen = sample(calls, places)
                 counts.append(f"{len(chosen)} of {calls} calls ({kind})")
                 for i, n in enumerate(chosen):
                     for lasts in (False, True) if not options.runs else (i % 2 == 1,):
