@@ -5,10 +5,10 @@
 # Three queues run at the same time (see suites.sh). Each suite has a log of its own, and its report
 # is printed in one piece. A suite that ends by time-outs (queues "peers" and "idle") and fails is
 # played once more: a machine that stands still for seconds makes real peers give up, too. The first
-# play's failures are printed all the same, and the end counts every suite that was played twice:
-# more than REPLAYS_MAX fail, for a fault that comes now and then looks like a slow machine. So does
-# what a script tries again by itself, or does not judge because the machine stood still: each is a
-# line at the end, with its reason, and more than RETRIES_MAX of them fail.
+# play's failures are printed all the same, and the last line counts every suite that was played
+# twice: more than REPLAYS_MAX fail, for a fault that comes now and then looks like a slow machine. So
+# does what a script tries again by itself, or does not judge because the machine stood still: each is
+# a line at the end, with its reason, the last line counts them, and more than RETRIES_MAX fail.
 cd "$(dirname "$0")/.." || exit 1
 export BUILD="${BUILD:-build}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # a waiting thread leaves its processor to others
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
@@ -143,18 +143,16 @@ sort -rn "$work/seconds" | head -n 10
 replayed=0
 [ -f "$work/replayed" ] && replayed=$(wc -l <"$work/replayed")
 [ -f "$work/twice" ] && { echo "what passed when it was played once more:"; sed 's/^failed at first:/  /' "$work/twice" | sort -u; }
-echo "$replayed suites played twice, $REPLAYS_MAX allowed"
 if [ "$replayed" -gt "$REPLAYS_MAX" ]; then
-    echo "FAIL more suites played twice than a slow machine explains:"
+    echo "FAIL more than $REPLAYS_MAX suites played twice, which a slow machine does not explain:"
     sed 's/^/  /' "$work/replayed"
     failed=$((failed + 1))
 fi
 retries=0
 [ -f "$RETRIES" ] && { retries=$(wc -l <"$RETRIES"); echo "what was tried again within a script, and why:"; sed 's/^/  /' "$RETRIES"; }
-echo "$retries tries again within scripts, $RETRIES_MAX allowed"
 if [ "$retries" -gt "$RETRIES_MAX" ]; then
-    echo "FAIL more tries again than a slow machine explains"
+    echo "FAIL more than $RETRIES_MAX tries again, which a slow machine does not explain"
     failed=$((failed + 1))
 fi
-echo "$passed passed, $failed failed, $skipped skipped"
+echo "$passed passed, $failed failed, $skipped skipped; $replayed suites played twice, $retries tries again within scripts"
 [ "$failed" -eq 0 ]

@@ -10,7 +10,7 @@ import shutil
 import sys
 
 import axe
-from steps import skip, step
+from steps import retried, skip, step
 
 
 def with_selenium():
@@ -45,6 +45,7 @@ def open_browser():
             if not left:
                 raise
             print(f"once more, for the browser did not start: {str(e).splitlines()[0][:200]}", flush=True)
+            retried("start of the browser", str(e))
 
 
 def size(browser, width, height):

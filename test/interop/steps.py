@@ -24,6 +24,9 @@ import threading
 import time
 import traceback
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from retries import retried
+
 MISSING = 77  # exit status: this Python lacks a module that the whole script needs
 SLOW = int(os.environ.get("INTEROP_SLOW", "1"))
 LIMIT = 2400 * SLOW  # s of a script; a busy machine takes a few hundred, and twice that where scenarios are played once more
@@ -123,14 +126,6 @@ def skip(what, why):
     global skipped
     skipped += 1
     print(f"skip {what}: {why}", flush=True)
-
-
-def retried(what, why):
-    """run.sh counts what is tried again, or not judged for a reason that is not ours, and allows
-    few of them in all its suites."""
-    if os.environ.get("RETRIES"):
-        with open(os.environ["RETRIES"], "a") as f:
-            f.write(f"{os.environ.get('SUITE', sys.argv[0])}: {what[:80]}: {' '.join(why.split())[:150]}\n")
 
 
 class StandsStill(threading.Thread):

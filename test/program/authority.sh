@@ -82,6 +82,10 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     # side.
     wrong() { # words, options in place of those that are right
         words=$1; shift
+        refuses 1 "$words" "$POTLUCK" dht get k --join "$entry" "$@"
+    }
+    wrong_there() { # the same where another program has to answer
+        words=$1; shift
         refuses_again 1 "$words" "$POTLUCK" dht get k --join "$entry" "$@"
     }
     : >empty
@@ -100,9 +104,9 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     wrong "authority-ca nosuch: No such file.*your side:" --authority "$url" --authority-ca nosuch --token-file ann.token
     wrong "authority-ca empty: empty, no certificate; your side:" --authority "$url" --authority-ca empty --token-file ann.token
     wrong "authority-ca key: a private key, no certificate; your side:" --authority "$url" --authority-ca key --token-file ann.token
-    wrong "your side: --authority must use the name in the authority.s certificate" --authority "https://127.0.0.1:${url##*:}" --authority-ca key.crt \
+    wrong_there "your side: --authority must use the name in the authority.s certificate" --authority "https://127.0.0.1:${url##*:}" --authority-ca key.crt \
         --token-file ann.token
-    wrong "your side: another program than an authority answers there" --authority \
+    wrong_there "your side: another program than an authority answers there" --authority \
         "https://localhost:$(echo "$entry" | sed 's,.*/tcp/\([0-9]*\)/.*,\1,')" --authority-ca key.crt --token-file ann.token
     wrong "your side: give --authority as https://NAME:PORT" --authority "" --authority-ca key.crt --token-file ann.token
     prints "the doctor names file and side, too" '^ +-> your side: it holds the secret' "$POTLUCK" doctor --quick --join "$entry" $ca --token-file empty
@@ -134,14 +138,14 @@ int clock_gettime(clockid_t id, struct timespec *t)
 END
     }
     if ahead 3600; then
-        LD_PRELOAD=./clock.so wrong "returned an invalid token: access token: expired at 20.* UTC, 3[0-9]*.[0-9] s ago; the authority.s owner.s side; yours, if your clock" \
+        LD_PRELOAD=./clock.so wrong_there "returned an invalid token: access token: expired at 20.* UTC, 3[0-9]*.[0-9] s ago; the authority.s owner.s side; yours, if your clock" \
             $ann
     fi
     if ahead 120; then
         LD_PRELOAD=./clock.so prints "a clock two minutes ahead" 'the bootstrap peer does not accept us: your side, if others can join: your clock is wrong' \
             "$POTLUCK" dht get k --join "$entry" $ann
     fi
-    refuses_again 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
+    refuses 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
     refuses_join() { # what, words, options
         what=$1 words=$2; shift 2
         prints "$what" "the bootstrap peer does not accept us: $words" "$POTLUCK" dht get k "$@"

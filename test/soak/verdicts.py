@@ -1,6 +1,10 @@
 """Output of the scripts here: one line per verdict, and a closing count."""
 
 import os
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from retries import retried
 
 passed = failed = 0
 
@@ -10,13 +14,6 @@ def verdict(good, what):
     passed += bool(good)
     failed += not good
     print(("ok   " if good else "FAIL ") + what, flush=True)
-
-
-def retried(what, why):
-    """run.sh counts what is tried again, and allows few in all its suites."""
-    if os.environ.get("RETRIES"):
-        with open(os.environ["RETRIES"], "a") as f:
-            f.write(f"{os.environ.get('SUITE', '')}: {what}: {' '.join(why.split())[:150]}\n")
 
 
 def closing(skipped=0):
