@@ -4,7 +4,7 @@
 
 #include "data/files/file.h"
 #include "data/files/json.h"
-#include "cmd/common/figure.h"
+#include "data/images/figure.h"
 #include "lab_job.h"
 #include "png.h"
 #include "ref/small.h"

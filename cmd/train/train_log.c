@@ -4,7 +4,7 @@
  * resuming, lines after the checkpoint's step are removed: those steps are made again. The file is
  * rewritten under another name and then renamed, so that it is never half a log. */
 #include "train_log.h"
-#include "cmd/common/figure.h"
+#include "data/images/figure.h"
 #include "data/files/json.h"
 #include "data/files/file.h"
 

@@ -1,7 +1,7 @@
 /* figure.h - figures as SVG text: lines over two axes, and bars over time. Text is the browser's,
  * so no font is needed. */
-#ifndef PL_CMD_FIGURE_H
-#define PL_CMD_FIGURE_H
+#ifndef PL_FIGURE_H
+#define PL_FIGURE_H
 
 #include <stddef.h>
 #include <stdio.h>
