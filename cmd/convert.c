@@ -4,7 +4,6 @@
 #include "cmd/common/plural.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 static int run_convert(int argc, char **argv);

@@ -5,13 +5,11 @@
 #include "cmd/common/progress_line.h"
 #include "cmd/common/outputs.h"
 #include "cmd/common/plural.h"
-#include "data/files/file.h"
 #include "data/pairs/prepare.h"
 #include "data/models/vqgan_file.h"
 #include "../runtime/models.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define BROKEN_SHOWN 20 /* lines about broken pictures; the others are only counted */

@@ -1,7 +1,6 @@
 /* generate.c - image tokens one after the other, a batch of pictures at a time. [TTT 3.4] */
 #include "generate.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* One batch under way. With guidance its sequences stand twice: with their captions, then

@@ -5,7 +5,6 @@
 #include "cmd/train/train_job.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

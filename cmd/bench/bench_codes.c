@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #define VALUES ((size_t)1 << 20) /* elements, as in the Python benchmarks */
 #define BEST_OF 5

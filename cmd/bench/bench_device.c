@@ -3,12 +3,10 @@
  * Everything is called through the backend's table, so any backend can be measured; the emulated
  * device tests these lines where there is none. */
 #include "bench.h"
-#include "runtime/transfer.h"
 #include "runtime/optimizer.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define ROWS_WIDE 1024 /* the reference run's model width: one row of a norm */
 #define BEST_OF 5

@@ -2,7 +2,6 @@
  * network. The clauses are in test/peer/. */
 #include "conform_peer.h"
 #include "cmd/common/swarm_messages.h"
-#include "net/hivemind/swarm/averaging.h"
 #include "cmd/common/averaging_options.h"
 
 #include "test/peer/walk.h"

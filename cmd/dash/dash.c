@@ -19,7 +19,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 
 struct dash {
     struct option_list join, host;

@@ -3,7 +3,6 @@
 #include "preflight_ask.h"
 
 #include "net/libp2p/relay/autonat.h"
-#include "net/libp2p/peer/peerstore.h"
 #include "net/libp2p/protocols/ping.h"
 
 #include <stdio.h>

@@ -6,8 +6,6 @@
 #include "runtime/memory.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define SIDE 512 /* of the matrices that are multiplied to see how fast that goes */
 #define TRIES 5

@@ -5,7 +5,6 @@
 #include "cmd/common/compute.h"
 #include "finetune_job.h"
 #include "data/text/bpe.h"
-#include "data/files/file.h"
 #include "data/models/gpt2_file.h"
 #include "../../runtime/models.h"
 

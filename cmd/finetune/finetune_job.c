@@ -14,12 +14,10 @@
 #include "cmd/common/process_memory.h"
 #include "cmd/common/outputs.h"
 #include "cmd/train/train_log.h"
-#include "data/files/file.h"
 #include "data/models/gpt2_file.h"
 #include "data/models/weights.h"
 #include "ref/schedule.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

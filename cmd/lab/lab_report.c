@@ -9,11 +9,9 @@
 #include "png.h"
 #include "ref/small.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LOG_MAX ((size_t)1 << 30)
 #define BARS_MAX ((size_t)1 << 22)

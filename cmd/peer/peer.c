@@ -16,9 +16,6 @@
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define RESOURCES_EVERY 10 /* s between reports of them, at least */
 

@@ -16,7 +16,6 @@
 #include "data/models/dalle_names.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

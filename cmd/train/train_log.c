@@ -9,7 +9,6 @@
 #include "data/files/file.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

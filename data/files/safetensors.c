@@ -8,7 +8,6 @@
 #include "ref/small.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * [spec images-and-text 2.3] */
 #include "resize.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  * optimizer's parameter order. */
 #include "dalle_names.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
 #include "thrift.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581, which marks the start of a word */
 /* the score of an unknown character is this much below the lowest piece's */

@@ -10,7 +10,6 @@
 #include "dalle_config.h"
 #include "params.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -14,7 +14,6 @@
  * Evaluate any one phi_r, or the mean of all. */
 #include "../byte_order.h"
 #include "algorithms.h"
-#include "pairing.h"
 
 static int open_gossip(struct pl_outer *o, const float *x, struct pl_err *err)
 {

@@ -10,7 +10,6 @@
  *
  * With hivemind's rule M_r keeps how g_r differs from the mean, for ever; it cancels between peers
  * only while the same ones stay. Both rules in one group diverge: all peers follow one. */
-#include "algorithms.h"
 #include "powersgd_parts.h"
 
 enum { PHASE = PL_OUTER_OWN }; /* 0: P is next, 1: Q */

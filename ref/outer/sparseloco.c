@@ -15,7 +15,6 @@
  * "Mean over those who sent" is the published code's; the paper's text has a mean over all R
  * (mean_over_all). Tensors whose chunks would be single entries (sides are large primes) travel
  * whole, as plain means. */
-#include "algorithms.h"
 #include "sparseloco_message.h"
 
 #include <math.h>

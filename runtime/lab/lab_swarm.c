@@ -14,7 +14,6 @@
 #include "lab_swarm_internal.h"
 
 #include <math.h>
-#include <string.h>
 
 /* --- events ----------------------------------------------------------------------------------- */
 

@@ -23,7 +23,6 @@
  * Nothing in the tensors changes before the last answer: a round is applied as a whole, or not
  * at all. A lost sender is left out of the means. A lost reducer ends the round without a
  * result, since its part can't be averaged; the averager then looks for another group. */
-#include "allreduce_notes.h"
 #include "allreduce_receive.h"
 #include "allreduce_reduce.h"
 #include "allreduce_send.h"

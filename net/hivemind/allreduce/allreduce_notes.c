@@ -8,7 +8,6 @@
  *              WITHHELD when it fell silent - unless we have lost a sender ourselves, since a
  *              reducer waits for the slowest sender before it answers anybody */
 #include "allreduce_notes.h"
-#include "ref/backend.h"
 
 #include <math.h>
 

@@ -10,7 +10,6 @@
  * others, except in a verified round, which needs all values. */
 #include "allreduce_receive.h"
 #include "allreduce_notes.h"
-#include "ref/backend.h"
 
 #include <math.h>
 #include <stdlib.h>

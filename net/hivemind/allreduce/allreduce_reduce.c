@@ -6,9 +6,7 @@
 #include "allreduce_reduce.h"
 #include "allreduce_notes.h"
 #include "allreduce_receive.h"
-#include "ref/backend.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
  * when the other reducers are ahead of it and its message is not moving either. */
 #include "allreduce_send.h"
 #include "allreduce_notes.h"
-#include "ref/backend.h"
 
 #include <math.h>
 #include <stdlib.h>

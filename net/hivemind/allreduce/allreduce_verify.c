@@ -6,11 +6,9 @@
  * numbers; and its weight field holds CenteredClip's radius. Peers count equally, because weights
  * cannot be checked. The values of every peer are needed. */
 #include "allreduce_verify.h"
-#include "ref/backend.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* --- what the verifier sees ------------------------------------------------------------------- */
 

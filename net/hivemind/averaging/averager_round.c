@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Durations are measured by the loop's clock, which never jumps; only expirations are DHT
  * times. */

@@ -11,7 +11,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* s; a cached record in use is fetched again this long before it expires. */
 #define REFETCH_BEFORE 5.0

@@ -14,7 +14,6 @@
 #include "net/message.h"
 #include "net/hivemind/messages/dht.pb-c.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -29,7 +29,6 @@
 #include "ref/quant.h"
 #include "protobuf_fields.h"
 
-#include <math.h>
 #include <string.h>
 
 /* --- reading ---------------------------------------------------------------------------------- */

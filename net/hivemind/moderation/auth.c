@@ -17,7 +17,6 @@
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FIELD_1 0x0a /* a message in field 1 */

@@ -9,7 +9,6 @@
 #include "dht_store.h"
 #include "ref/small.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

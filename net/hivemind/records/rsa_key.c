@@ -18,7 +18,6 @@
 #include <openssl/param_build.h>
 #include <openssl/pem.h>
 #include <openssl/rsa.h>
-#include <openssl/x509.h>
 #include <stdlib.h>
 #include <string.h>
 

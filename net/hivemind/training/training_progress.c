@@ -5,7 +5,6 @@
  *   poll     the others' records: from those that count (claims.h) follow the lead, the samples of
  *            all and the time of the next step */
 #include "training_internal.h"
-#include "net/hivemind/messages/msgpack.h"
 
 #include <math.h>
 #include <stdlib.h>

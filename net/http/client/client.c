@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define FIRST_TRIES 6 /* of a server that has never sent a byte: its name may be wrong */
 #define WAIT_MAX_S 60.0

@@ -15,7 +15,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* s for which an inbound connection is not preferred: a peer that probes whether we can be reached
  * (AutoNAT) closes its connection at once */

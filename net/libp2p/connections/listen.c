@@ -5,7 +5,6 @@
 #include "listen.h"
 #include "net/loop/socket.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,9 +13,7 @@
 #include "peer_routing.h"
 #include "net/list.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define DIALS_AT_ONCE 4 /* of one peer; honest peers announce two or three addresses */
 #define HEAD_START 1.0  /* s that direct addresses have before relayed ones: several round trips */

@@ -1,8 +1,6 @@
 /* watch.c - a list of watchers. The next one is read before one is called, so that it may leave. */
 #include "watch.h"
 
-#include <stddef.h>
-
 void watches_add(struct host_watch **list, struct host_watch *w)
 {
     w->next = *list;

@@ -11,7 +11,6 @@
 #include "net/list.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 /* --- a stream as a socket --------------------------------------------------------------------- */

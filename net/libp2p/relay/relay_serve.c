@@ -8,7 +8,6 @@
 #include "net/list.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #define PIPE_FULL 65536 /* bytes waiting for the other side, from which on we stop reading */
