@@ -18,9 +18,7 @@
 #define PL_TRAINING_H
 
 #include "net/hivemind/averaging/averager.h"
-#include "metrics.h"
 #include "progress.h"
-#include "peer_report.h"
 
 #define TRAINING_PATIENCE \
     2 /* matchmaking times without a groupmate, then step with our own gradient */
@@ -173,12 +171,8 @@ void training_share(struct training *c, struct state_snapshot *s);
 void training_publish(struct training *c, double loss, int64_t mini_steps, int64_t samples);
 /* The loss on held-out pairs, for all reports from now on. */
 void training_held_out(struct training *c, double loss);
-/* The totals of our rounds so far, as they are reported. */
-void training_totals(struct training *c, struct report_record *r);
 /* 1: *warning is a warning about our settings compared with the others': another target batch,
  * another compression. Each kind comes once. */
 int training_take_warning(struct training *c, struct pl_err *warning);
-/* Everybody's metrics, summed; waits. */
-void training_metrics(struct training *c, struct metrics_sums *sums);
 
 #endif

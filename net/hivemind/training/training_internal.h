@@ -6,6 +6,8 @@
 
 #include "liveness.h"
 #include "claims.h"
+#include "metrics.h"
+#include "peer_report.h"
 #include "training.h"
 #include "target_watch.h"
 
@@ -166,8 +168,6 @@ struct request {
     struct state_snapshot *snapshot;
     char *bits; /* GROUP_BITS_MAX + 1 bytes */
     struct metrics_record metrics;
-    struct metrics_sums *sums;
-    struct report_record *totals;
     state_check *check;
     void *check_context;
     struct state_load *state;

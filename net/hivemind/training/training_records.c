@@ -9,8 +9,6 @@
 #include "training_internal.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* a + b, staying far below overflow: the totals are sent, and only grow. */
@@ -81,21 +79,6 @@ void training_held_out(struct training *c, double loss)
     request_wait(&w, begin_held_out);
 }
 
-/* A copy of one moment: the loop goes on counting. */
-static void begin_totals(void *context)
-{
-    struct request *w = context;
-    *w->totals = w->c->records.totals;
-    request_complete(w, PL_OK);
-}
-
-void training_totals(struct training *c, struct report_record *r)
-{
-    struct request w = { .c = c, .totals = r };
-    memset(r, 0, sizeof *r);
-    request_wait(&w, begin_totals);
-}
-
 /* Once per epoch of our own: the record of the epoch that has just ended. */
 static void publish_records(void *context)
 {
@@ -140,38 +123,6 @@ int training_take_warning(struct training *c, struct pl_err *warning)
 {
     struct request w = { .c = c, .err = warning };
     return !request_wait(&w, take_warning) && w.number;
-}
-
-/* Every record that can be read counts; a bad one is left out, not the whole dictionary. */
-static void on_metrics(void *context, int status, const struct dht_result *r)
-{
-    struct request *w = context;
-    size_t n = !status && r->type == DHT_FOUND_DICTIONARY ? r->dictionary.count : 0, count = 0;
-    struct metrics_record *records = malloc((n + 1) * sizeof *records);
-    for (size_t i = 0; records && i < n; i++)
-        count += !metrics_read(&records[count], r->dictionary.items[i].value,
-                               r->dictionary.items[i].n, NULL);
-    /* An empty dictionary gives a sum of no peers, not an error. */
-    metrics_sum(w->sums, records, count);
-    free(records);
-    request_complete(w, PL_OK);
-}
-
-/* latest: all nodes near the key are asked, since peers store their entries at different ones. */
-static void begin_metrics(void *context)
-{
-    struct request *w = context;
-    if (!dht_node_get(w->c->o.node, &w->c->records.metrics_key, 1, on_metrics, w))
-        request_complete(w, PL_ENOMEM);
-}
-
-/* Everybody's metrics, summed as hivemind's monitor does (metrics.c). */
-void training_metrics(struct training *c, struct metrics_sums *sums)
-{
-    struct request w = { .c = c, .sums = sums };
-    /* Zeros, should the request fail. */
-    metrics_sum(sums, NULL, 0);
-    request_wait(&w, begin_metrics);
 }
 
 static void copy_view(void *context)

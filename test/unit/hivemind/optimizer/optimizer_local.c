@@ -2,6 +2,7 @@
  * the same gradients in one process, a late one takes phi and the momentum over, a failed round loses no local step. */
 #include "test/unit/net/await.h"
 #include "net/hivemind/optimizer/optimizer_internal.h"
+#include "test/unit/hivemind/training/training_totals.h"
 #include "ref/outer/outer.h"
 
 #include <math.h>
@@ -266,9 +267,8 @@ static void *train(void *context)
  * Everything else that is sent is below a twentieth. */
 static void assert_bytes(const struct peer *p)
 {
-    struct report_record r = { .sent = 0 };
     const double values = 4.0 * (N + BIG);
-    training_totals(p->c->training, &r);
+    const struct report_record r = totals_of(p->c->training);
     assert_true(r.rounds >= EPOCHS);
     assert_true((double)r.sent >= values * (double)r.rounds);
     assert_true((double)r.sent <= 1.05 * values * (double)(r.rounds + r.failed));
