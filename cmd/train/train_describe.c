@@ -25,14 +25,18 @@ static int digest_file(char hex[MANIFEST_DIGEST_MAX + 1], const char *path, stru
     return PL_OK;
 }
 
-/* The codec's name that `potluck prepare` wrote into a shard on this machine; empty: none. */
-static void codec_of_shard(char codec[MANIFEST_DIGEST_MAX + 1], const char *path)
+/* The codec's name that `potluck prepare` wrote into a shard on this machine; empty: none. PL_OK or
+ * PL_ENOMEM. */
+static int codec_of_shard(char codec[MANIFEST_DIGEST_MAX + 1], const char *path)
 {
     struct shard *shard;
+    int rc;
     *codec = 0;
-    if (strstr(path, "://") || pl_shard_open(&shard, path, NULL)) return;
-    pl_shard_codec(codec, shard);
+    if (strstr(path, "://")) return PL_OK;
+    if ((rc = pl_shard_open(&shard, path, NULL))) return rc == PL_ENOMEM ? rc : PL_OK;
+    rc = pl_shard_codec(codec, shard);
     pl_shard_close(shard);
+    return rc;
 }
 
 /* Image tokens of two codecs have different meanings: a model trained on both can draw with
@@ -44,7 +48,8 @@ static int find_codec(char codec[MANIFEST_DIGEST_MAX + 1], const struct train_da
     size_t first = 0;
     *codec = 0;
     for (size_t i = 0; i < d->paths && i < SHARDS_ASKED; i++) {
-        codec_of_shard(other, d->path[i]);
+        if (codec_of_shard(other, d->path[i]))
+            return pl_fail(err, PL_ENOMEM, "%s: no memory", d->path[i]);
         if (!*other || !strcmp(codec, other)) continue;
         if (*codec)
             return pl_fail(
@@ -72,6 +77,7 @@ int train_describe(struct run_manifest *m, const struct train_requests *w,
                    const struct pl_dalle_config *config, struct pl_err *err)
 {
     char path[4200];
+    int rc;
     memset(m, 0, sizeof *m);
     /* A longer name stays empty, and train_manifest_begin publishes nothing then. */
     if (w->swarm.run && strlen(w->swarm.run) <= MANIFEST_TEXT_MAX) strcpy(m->run, w->swarm.run);
@@ -90,7 +96,7 @@ int train_describe(struct run_manifest *m, const struct train_requests *w,
     m->outer_lr = w->swarm.outer_lr;
     m->outer_momentum = w->swarm.outer_momentum;
     describe_data(m, w);
-    if (find_codec(m->codec, &w->data, err)) return PL_EUSE;
+    if ((rc = find_codec(m->codec, &w->data, err))) return rc;
     return digest_file(m->tokenizer,
                        w->tokenizer ? w->tokenizer
                                     : train_data_demo(path, sizeof path, "t5_2k.model"),

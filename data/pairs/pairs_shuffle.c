@@ -47,7 +47,7 @@ static int check_codec(struct pairs *p, size_t *first, size_t index, const struc
                        struct pl_err *err)
 {
     char codec[SHARD_CODEC_MAX + 1];
-    pl_shard_codec(codec, s);
+    if (pl_shard_codec(codec, s)) return pl_fail(err, PL_ENOMEM, "%s: no memory", p->name[index]);
     if (!*codec || !strcmp(p->codec, codec)) return PL_OK;
     if (*p->codec)
         return pl_fail(err, PL_EUSE, "shards of two codecs: %.120s is of codec %s, %.120s of %s",

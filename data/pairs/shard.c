@@ -96,17 +96,19 @@ const char *pl_shard_meta(const struct shard *s, const char *key)
     return pl_parquet_meta(s->table, key);
 }
 
-void pl_shard_codec(char codec[SHARD_CODEC_MAX + 1], const struct shard *s)
+int pl_shard_codec(char codec[SHARD_CODEC_MAX + 1], const struct shard *s)
 {
     const char *origin = pl_shard_meta(s, "potluck");
     json_t *root = origin ? pl_json_load(origin, strlen(origin), 0, NULL) : NULL;
     const char *name = json_string_value(json_object_get(root, "codec"));
     size_t n = name ? strlen(name) : 0;
     *codec = 0;
+    if (origin && !root && pl_json_status() == PL_ENOMEM) return PL_ENOMEM;
     for (size_t i = 0; i < n; i++)
         if (name[i] <= ' ' || name[i] > '~') n = 0;
     if (n && n <= SHARD_CODEC_MAX) memcpy(codec, name, n + 1);
     json_decref(root);
+    return PL_OK;
 }
 
 int pl_shard_seek(struct shard *s, uint64_t row, struct pl_err *err)

@@ -36,8 +36,8 @@ int pl_shard_open_source(struct shard **out, struct pl_source *source, struct pl
 uint64_t pl_shard_rows(const struct shard *s);
 const char *pl_shard_meta(const struct shard *s, const char *key);
 /* The codec whose image tokens these are, as `potluck prepare` names it; empty: not named, or by no
- * name in printable ASCII of at most SHARD_CODEC_MAX characters. */
-void pl_shard_codec(char codec[SHARD_CODEC_MAX + 1], const struct shard *s);
+ * name in printable ASCII of at most SHARD_CODEC_MAX characters. PL_OK or PL_ENOMEM. */
+int pl_shard_codec(char codec[SHARD_CODEC_MAX + 1], const struct shard *s);
 /* Makes `row` (from 0) the next row; moving forward within a row group is cheap. */
 int pl_shard_seek(struct shard *s, uint64_t row, struct pl_err *err);
 /* PL_ENOTFOUND after the last row. */

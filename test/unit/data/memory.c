@@ -70,7 +70,7 @@ static int write_shard(const char *path)
     struct shard_writer *w;
     int rc = pl_shard_writer_open(&w, path, 1, &err);
     if (rc) return rc;
-    rc = pl_shard_writer_meta(w, "a", "b", &err);
+    rc = pl_shard_writer_meta(w, "potluck", "{\"codec\":\"id\"}", &err);
     for (int r = 0; !rc && r < 20; r++) {
         const struct shard_row row = { .caption = "a caption",
                                        .caption_bytes = 9,
@@ -94,10 +94,12 @@ static int reading_a_shard(void)
 {
     struct shard *s;
     struct shard_row row;
+    char codec[SHARD_CODEC_MAX + 1];
     int rc = pl_shard_open(&s, shard_path, &err);
     if (rc) return rc;
     while (!(rc = pl_shard_next(s, &row, &err))) {}
     if (rc == PL_ENOTFOUND) rc = pl_shard_seek(s, 3, &err);
+    if (!rc && !(rc = pl_shard_codec(codec, s))) assert_string_equal(codec, "id");
     pl_shard_close(s);
     return rc;
 }
