@@ -18,7 +18,7 @@ params = model.pointer.contents.params
 listed = [params.list[i] for i in range(params.count)]
 values = np.ctypeslib.as_array(params.value, (params.total,))
 tensors = {p.name.decode(): values[p.offset:p.offset + p.n].reshape(p.shape[:p.dims]) for p in listed}
-tokenizer = potluck.Tokenizer()
+tokenizer = potluck.Tokenizer("data/demo/t5_2k.model")
 captions, codes = potluck.pairs(limit=64)
 texts = np.stack([tokenizer.row(c, config.T) for c in captions])
 common, random = 0, np.random.default_rng(2)
