@@ -52,6 +52,21 @@ static int is_stopped(void *context)
     return interrupted() || atomic_load(&d->is_closing);
 }
 
+static void close_opener(struct train_opener *opener)
+{
+    http_client_close(opener->http);
+    http_cache_close(opener->cache);
+    *opener = (struct train_opener){ NULL, NULL };
+}
+
+/* Once the shards are counted, one connection to their server is enough. */
+static int open_stream(struct train_data *d, struct pl_err *err)
+{
+    int rc = pl_batch_stream_open(&d->stream, &d->options, d->batch, 0, err);
+    for (int i = 1; i < PAIRS_OPENERS_MAX; i++) close_opener(&d->opener[i]);
+    return rc;
+}
+
 /* The flag ends a download that the stream's reader may be waiting in. */
 static void close_stream(struct train_data *d)
 {
@@ -61,19 +76,29 @@ static void close_stream(struct train_data *d)
     atomic_store(&d->is_closing, 0);
 }
 
-/* The client is made with the first URL: its origin is the one that POTLUCK_TOKEN belongs to. */
-static int add_url(struct train_data *d, const char *url, struct pl_err *err)
+/* A client and a view of the cache, once. The first URL's origin is the one that POTLUCK_TOKEN
+ * belongs to. */
+static int open_opener(struct train_data *d, struct train_opener *opener, struct pl_err *err)
 {
     struct http_client_options o = http_client_options();
-    struct http_list *grown, *list;
     int rc = PL_OK;
-    if (!d->first_url && !(d->first_url = strdup(url)))
-        return pl_fail(err, PL_ENOMEM, "%.200s: no memory", url);
     environment_credentials(o.credential, d->has_no_token ? NULL : d->first_url, environment_hub());
     o.ca_file = environment_ca_file();
     o.stopped = is_stopped;
     o.context = d;
-    if (!d->http && (rc = http_client_open(&d->http, &o, err))) return rc;
+    if (!opener->http) rc = http_client_open(&opener->http, &o, err);
+    if (!rc && d->cache_folder && !opener->cache)
+        rc = http_cache_open(&opener->cache, d->cache_folder, d->cache_bytes, err);
+    return rc;
+}
+
+static int add_url(struct train_data *d, const char *url, struct pl_err *err)
+{
+    struct http_list *grown, *list;
+    int rc = PL_OK;
+    if (!d->first_url && !(d->first_url = strdup(url)))
+        return pl_fail(err, PL_ENOMEM, "%.200s: no memory", url);
+    if ((rc = open_opener(d, &d->opener[0], err))) return rc;
     if (!http_is_list(url))
         return append(&d->path, &d->paths, strdup(url))
                    ? pl_fail(err, PL_ENOMEM, "%.200s: no memory", url)
@@ -82,25 +107,32 @@ static int add_url(struct train_data *d, const char *url, struct pl_err *err)
         return pl_fail(err, PL_ENOMEM, "%.200s: no memory", url);
     d->list = grown;
     list = &d->list[d->lists];
-    if ((rc = http_list_read(list, d->http, url, err))) return rc;
+    if ((rc = http_list_read(list, d->opener[0].http, url, err))) return rc;
     d->lists++;
     for (size_t i = 0; i < list->count && !rc; i++)
         rc = append(&d->path, &d->paths, strdup(list->url[i]));
     return rc ? pl_fail(err, rc, "%.200s: no memory", url) : PL_OK;
 }
 
-/* Opens a shard by its name: a file, or a URL read in blocks. */
-static int open_shard(void *context, struct pl_source **source, const char *name,
-                      struct pl_err *err)
+/* A list may give the shard's SHA-256: then what the server sends is checked against it. */
+static const char *listed_sha256(const struct train_data *d, const char *name)
 {
-    const struct train_data *d = context;
-    if (!http_is_url(name)) return pl_source_file(source, name, err);
-    /* A list may give the shard's SHA-256: then what the server sends is checked against it. */
     for (size_t k = 0; k < d->lists; k++)
         for (size_t i = 0; i < d->list[k].count; i++)
-            if (!strcmp(d->list[k].url[i], name))
-                return http_source_open(source, d->http, d->cache, name, d->list[k].sha256[i], err);
-    return http_source_open(source, d->http, d->cache, name, NULL, err);
+            if (!strcmp(d->list[k].url[i], name)) return d->list[k].sha256[i];
+    return NULL;
+}
+
+/* Opens a shard by its name: a file, or a URL read in blocks. */
+static int open_shard(void *context, int opener, struct pl_source **source, const char *name,
+                      struct pl_err *err)
+{
+    struct train_data *d = context;
+    struct train_opener *by = &d->opener[opener];
+    int rc;
+    if (!http_is_url(name)) return pl_source_file(source, name, err);
+    if ((rc = open_opener(d, by, err))) return rc;
+    return http_source_open(source, by->http, by->cache, name, listed_sha256(d, name), err);
 }
 
 /* Shards are given out in turn, so that parts differ by one shard at most. */
@@ -144,7 +176,9 @@ int train_data_add(struct train_data *d, const char *path, struct pl_err *err)
 
 int train_data_cache(struct train_data *d, const char *folder, uint64_t bytes, struct pl_err *err)
 {
-    return http_cache_open(&d->cache, folder, bytes, err);
+    d->cache_folder = folder;
+    d->cache_bytes = bytes;
+    return open_opener(d, &d->opener[0], err); /* a folder that is not usable is refused here */
 }
 
 int train_data_without(struct train_data *d, const char *path, struct pl_err *err)
@@ -209,7 +243,7 @@ static int shuffle(void *context, uint64_t seed, struct pl_err *err)
     close_stream(d);
     d->options.seed = seed;
     d->is_shuffled = 1;
-    return pl_batch_stream_open(&d->stream, &d->options, d->batch, 0, err);
+    return open_stream(d, err);
 }
 
 /* SHA-256 over all that decides which samples a seed draws: shards, tokenizer, exclusions; half of
@@ -248,8 +282,9 @@ static struct pairs_options options_of(struct train_data *d, const struct pl_dal
         .codes = config->Vi,
         .exclude = (const char *const *)d->without,
         .excludes = d->without_count,
-        .open = d->http ? open_shard : NULL,
+        .open = d->first_url ? open_shard : NULL,
         .open_context = d,
+        .openers = PAIRS_OPENERS_MAX,
     };
 }
 
@@ -267,7 +302,7 @@ int train_data_open(struct train_data *d, const struct pl_dalle_config *config, 
     *source = (struct train_source){ next, position, seek, shuffle, name, d };
     d->options = o;
     d->batch = batch;
-    return pl_batch_stream_open(&d->stream, &o, batch, 0, err);
+    return open_stream(d, err);
 }
 
 /* One pass over the excluded pairs alone. */
@@ -300,9 +335,8 @@ int train_data_held_out(struct train_data *d, const struct pl_dalle_config *conf
 void train_data_close(struct train_data *d)
 {
     close_stream(d);
-    http_client_close(d->http);
+    for (int i = 0; i < PAIRS_OPENERS_MAX; i++) close_opener(&d->opener[i]);
     free(d->first_url);
-    http_cache_close(d->cache);
     pl_unigram_close(d->tokenizer);
     for (size_t i = 0; i < d->lists; i++) http_list_clear(&d->list[i]);
     free(d->list);

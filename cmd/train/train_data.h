@@ -14,11 +14,15 @@ struct train_data {
     size_t paths;
     struct http_list *list; /* those that URLs were read from: they may tell checksums */
     size_t lists;
-    struct http_client *http; /* NULL until a URL is met */
-    int has_no_token;         /* POTLUCK_TOKEN is for no server of this data */
-    char *first_url;          /* the first that was named: POTLUCK_TOKEN belongs to its origin */
-    struct http_cache *cache; /* NULL: what is fetched is not kept */
-    char **without;           /* captions held out */
+    int has_no_token; /* POTLUCK_TOKEN is for no server of this data */
+    char *first_url;  /* the first that was named: POTLUCK_TOKEN belongs to its origin; or NULL */
+    struct train_opener {
+        struct http_client *http; /* NULL until a URL is met */
+        struct http_cache *cache; /* NULL: what is fetched is not kept */
+    } opener[PAIRS_OPENERS_MAX];  /* shards are counted by all, read by the first */
+    const char *cache_folder;     /* borrowed; NULL: no cache */
+    uint64_t cache_bytes;
+    char **without; /* captions held out */
     size_t without_count;
     struct unigram *tokenizer;
     struct stream *stream;
@@ -35,7 +39,7 @@ int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
 /* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different
  * ones. */
 int train_data_part(struct train_data *d, int64_t part, int64_t parts, struct pl_err *err);
-/* Keeps what is fetched from the web in a folder, at most `bytes` of it. */
+/* Keeps what is fetched from the web in a folder, at most `bytes` of it. The name is borrowed. */
 int train_data_cache(struct train_data *d, const char *folder, uint64_t bytes, struct pl_err *err);
 /* One caption a line; empty lines and those that begin with # don't count. */
 int train_data_without(struct train_data *d, const char *path, struct pl_err *err);

@@ -9,6 +9,7 @@
 
 #define PAIRS_BUFFER 8192 /* the reference run's shuffle buffer */
 #define PAIRS_BUFFER_MAX (1 << 20)
+#define PAIRS_OPENERS_MAX 8        /* as many as browsers' connections to a server, and two */
 #define PAIRS_CAPTION_CHARACTERS 3 /* the reference run's filter: at least so many characters, */
 #define PAIRS_ASPECT_MAX 2         /* sides at most 1 : 2, and NSFW exactly UNLIKELY */
 
@@ -26,9 +27,13 @@ struct pairs_options {
     size_t excludes;
     int only_excluded; /* 1: only these, to evaluate on */
     uint64_t limit;    /* use only so many rows, evenly spaced over the shards; 0: all */
-    /* Opens a shard that is not a local file; NULL: all are files. Called by the reading thread. */
-    int (*open)(void *context, struct pl_source **source, const char *name, struct pl_err *err);
+    /* Opens a shard that is not a local file; NULL: all are files. Calls with one opener, 0 to
+     * openers - 1, come one after the other, those with different openers at the same time; the
+     * sources are used by the thread that calls. The reading thread is opener 0. */
+    int (*open)(void *context, int opener, struct pl_source **source, const char *name,
+                struct pl_err *err);
     void *open_context;
+    int openers; /* 1 to PAIRS_OPENERS_MAX */
 };
 
 /* Rows read during an epoch, and what became of them. A dropped row counts for the first rule it
@@ -43,7 +48,8 @@ int pl_pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total);
 
 struct pairs;
 
-/* Opens every shard once, to count its rows. On error *out is NULL and err names the shard. */
+/* Opens every shard once, to count its rows, `openers` at a time. On error *out is NULL and err
+ * names the first shard that is not usable. */
 int pl_pairs_open(struct pairs **out, const struct pairs_options *options, struct pl_err *err);
 /* The codec that the shards name; "": none does. */
 const char *pl_pairs_codec(const struct pairs *p);

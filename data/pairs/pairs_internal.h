@@ -34,8 +34,10 @@ struct pairs {
     uint16_t *codes;
 };
 
-int pl_pairs_open_shard(struct shard **out, const struct pairs *p, size_t index,
+int pl_pairs_open_shard(struct shard **out, const struct pairs *p, int opener, size_t index,
                         struct pl_err *err);
+/* Opens every shard: p->rows, p->first, p->total, p->codec. */
+int pl_pairs_count_rows(struct pairs *p, struct pl_err *err);
 /* Puts the shards into the order of p->epoch and starts with the first. */
 void pl_pairs_start_epoch(struct pairs *p);
 /* The counter of the first rule that the row fails, or NULL. */

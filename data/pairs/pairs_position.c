@@ -156,7 +156,7 @@ static int refill(struct pairs *p, const struct want *want, size_t n, struct pl_
         struct shard_row row;
         if (!s || want[i - 1].location.shard != shard) {
             pl_shard_close(s);
-            if ((rc = pl_pairs_open_shard(&s, p, shard, err))) break;
+            if ((rc = pl_pairs_open_shard(&s, p, 0, shard, err))) break;
         }
         rc = pl_shard_seek(s, want[i].location.row, err);
         if (!rc) rc = pl_shard_next(s, &row, err);

@@ -25,57 +25,10 @@ static int check_options(const struct pairs_options *o, struct pl_err *err)
 {
     if (!o->paths || o->paths > UINT32_MAX) return pl_fail(err, PL_EUSE, "no shards to read");
     if (o->text < 1 || o->cells < 1 || o->codes < 1 || o->codes > 1 << 15 ||
-        o->buffer > PAIRS_BUFFER_MAX)
+        o->buffer > PAIRS_BUFFER_MAX ||
+        (o->open && (o->openers < 1 || o->openers > PAIRS_OPENERS_MAX)))
         return pl_fail(err, PL_EUSE, "%d tokens, %d codes of 0..%d, buffer of %zu: not usable",
                        o->text, o->cells, o->codes - 1, o->buffer);
-    return PL_OK;
-}
-
-int pl_pairs_open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err)
-{
-    struct pl_source *source;
-    int rc;
-    if (!p->o.open) return pl_shard_open(out, p->name[index], err);
-    *out = NULL;
-    rc = p->o.open(p->o.open_context, &source, p->name[index], err);
-    return rc ? rc : pl_shard_open_source(out, source, err);
-}
-
-/* Image tokens of two codecs are two alphabets: a model of both draws with neither. *first: the
- * shard that has named p->codec. */
-static int check_codec(struct pairs *p, size_t *first, size_t index, const struct shard *s,
-                       struct pl_err *err)
-{
-    char codec[SHARD_CODEC_MAX + 1];
-    if (pl_shard_codec(codec, s)) return pl_fail(err, PL_ENOMEM, "%s: no memory", p->name[index]);
-    if (!*codec || !strcmp(p->codec, codec)) return PL_OK;
-    if (*p->codec)
-        return pl_fail(err, PL_EUSE, "shards of two codecs: %.120s is of codec %s, %.120s of %s",
-                       p->name[*first], p->codec, p->name[index], codec);
-    strcpy(p->codec, codec);
-    *first = index;
-    return PL_OK;
-}
-
-static int count_rows(struct pairs *p, struct pl_err *err)
-{
-    size_t first = 0;
-    for (size_t i = 0; i < p->o.paths; i++) {
-        struct shard *s;
-        int rc = pl_pairs_open_shard(&s, p, i, err);
-        if (rc) return rc;
-        p->rows[i] = pl_shard_rows(s);
-        p->first[i] = p->total;
-        p->total += p->rows[i];
-        rc = check_codec(p, &first, i, s, err);
-        pl_shard_close(s);
-        if (rc) return rc;
-    }
-    if (p->o.limit >= p->total) p->o.limit = 0;
-    if (p->o.limit && p->total > UINT32_MAX) /* pl_pairs_within_limit multiplies the two */
-        return pl_fail(err, PL_ELIMIT,
-                       "a limit of rows works for at most %lu, the shards hold %llu",
-                       (unsigned long)UINT32_MAX, (unsigned long long)p->total);
     return PL_OK;
 }
 
@@ -133,7 +86,7 @@ int pl_pairs_open(struct pairs **out, const struct pairs_options *options, struc
     if (!p->name || !p->rows || !p->first || !p->order || !p->exclude || !p->slot || !p->location ||
         !p->tokens || !p->codes || copy_strings(p))
         rc = pl_fail(err, PL_ENOMEM, "no memory for a shuffle buffer of %zu pairs", n);
-    if (!rc) rc = count_rows(p, err);
+    if (!rc) rc = pl_pairs_count_rows(p, err);
     if (rc) {
         pl_pairs_close(p);
         return rc;
@@ -243,7 +196,7 @@ static int read_one(struct pairs *p, struct pl_err *err)
         if (p->at_shard == p->o.paths) return PL_ENOTFOUND;
         shard = p->order[p->at_shard];
         if (!p->shard) {
-            if ((rc = pl_pairs_open_shard(&p->shard, p, shard, err))) return rc;
+            if ((rc = pl_pairs_open_shard(&p->shard, p, 0, shard, err))) return rc;
             if (pl_shard_rows(p->shard) != p->rows[shard])
                 return pl_fail(err, PL_EFORMAT, "%s: has changed while it was being read",
                                p->name[shard]);
