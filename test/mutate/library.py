@@ -1,5 +1,5 @@
 """library.py - builds what mutate.py tests. libpotluck is one shared library, to which programs and unit tests are linked once;
-so a change costs the compilation of the objects made from its file and one link."""
+so a change costs the compilation of the objects made from its file and one link; taking it back costs nothing."""
 import hashlib
 import os
 import re
@@ -84,18 +84,20 @@ class Library:
                         self.made_from.setdefault(os.path.normpath(name), []).append(o)
             except OSError:
                 pass
+        self.stale = set()  # libraries that hold objects of a change that has been taken back
         self.link(self.objects)
 
     def link(self, libraries):
-        """Links libraries anew; 0 if all are whole."""
+        """Links libraries anew, and those that are stale; 0 if all are whole."""
         flags = {'build/libmutant.so': ('cc', self.libs), 'build/libpl_fast.so': ('cc -fopenmp', '-lopenblas -lm'),
                  'build/libpl_cuda_on_cpu.so': ('c++', '-lm')}
-        for name in libraries:
+        for name in sorted(set(libraries) | self.stale):
             compiler, libs = flags[name]
             script = '' if name == 'build/libmutant.so' else '-Wl,--version-script=runtime/backend.map'
             rc = run('%s -shared %s -o %s %s %s' % (compiler, script, name, ' '.join(self.objects[name]), libs), 300)[0]
             if rc != 0:
                 return 1
+            self.stale.discard(name)
         return 0
 
     def link_programs(self, units):
@@ -114,13 +116,28 @@ class Library:
         own = set(self.made_from.get(path, ()))
         return [name for name, objects in self.objects.items() if own & set(objects)]
 
-    def compile_file(self, path):
-        """Compiles all objects that are made from a file; their fingerprint, or None."""
+    def fingerprint(self, path):
+        """Of the objects that are made from a file."""
         digest = hashlib.sha256()
         for o in self.made_from[path]:
-            if run(self.compile[o], 300)[0] != 0:
-                return None
             subprocess.run(['objcopy', '--strip-debug', o, os.path.join(WORK, 'stripped.o')], cwd=TREE, check=True)
             with open(os.path.join(WORK, 'stripped.o'), 'rb') as f:
                 digest.update(f.read())
         return digest.hexdigest()
+
+    def compile_file(self, path):
+        """Compiles all objects that are made from a file, and says whether that worked. restore_file undoes it."""
+        for o in self.made_from[path]:
+            shutil.copy(os.path.join(TREE, o), os.path.join(TREE, o + '.kept'))
+            if run(self.compile[o], 300)[0] != 0:
+                return False
+        return True
+
+    def restore_file(self, path):
+        """Brings back the objects from before compile_file. Programs still use the changed ones until `link`."""
+        for o in self.made_from[path]:
+            kept = os.path.join(TREE, o + '.kept')
+            if os.path.exists(kept):
+                os.replace(kept, os.path.join(TREE, o))
+                os.utime(os.path.join(TREE, o))  # later than the source, which was restored before
+        self.stale.update(self.affected(path))

@@ -221,21 +221,21 @@ def judge(tests, built, mutant, originals, known):
         return 'not built', None
     original = read(path).split('\n')
     if path not in originals:
-        originals[path] = built.compile_file(path)
+        originals[path] = built.fingerprint(path)
     mutant.write(mutant.lines)
     try:
-        fingerprint = built.compile_file(path)
-        if fingerprint is None:
+        if not built.compile_file(path):
             return 'does not compile', None
-        if fingerprint == originals[path]:
+        if built.fingerprint(path) == originals[path]:
             return 'identical', None
         if built.link(built.affected(path)):
             return 'does not link', None
         by = tests.kill(path)
     finally:
         mutant.write(original)
-        built.compile_file(path)
-        built.link(built.affected(path))
+        built.restore_file(path)
+    if by and by not in tests.passed:
+        built.link(())
     if by and not tests.sound(*by):
         sys.exit('%s%s fails without any change' % by)
     return ('killed', ''.join(by)) if by else ('survived', None)
@@ -249,6 +249,7 @@ def play(folder, mutants, n, seed, built, rows, only, minutes):
     for mutant in mutants:
         verdict, by = judge(tests, built, mutant, originals, known)
         counts[verdict] = counts.get(verdict, 0) + 1
+        tests.save()
         if verdict in ('killed', 'survived') or mutant.kind == 'listed':
             print('%-9s %s:%d  [%s]%s\n          - %s\n          + %s' % (verdict, mutant.path, mutant.line + 1, mutant.kind,
                   '  by ' + by if by else '', mutant.was, mutant.became or '(nothing)'), flush=True)
@@ -256,7 +257,6 @@ def play(folder, mutants, n, seed, built, rows, only, minutes):
             survivors.append({'line': '%s:%d' % (mutant.path, mutant.line + 1), 'was': mutant.was, 'became': mutant.became})
         if counts.get('killed', 0) + len(survivors) == n or time.monotonic() > end:
             break
-    tests.save()
     killed = counts.get('killed', 0)
     total = killed + len(survivors)
     others = ', '.join('%d %s' % (c, v) for v, c in sorted(counts.items()) if v not in ('killed', 'survived'))
