@@ -84,6 +84,7 @@ class Library:
                         self.made_from.setdefault(os.path.normpath(name), []).append(o)
             except OSError:
                 pass
+        self.closure = {}
         self.stale = set()  # libraries that hold objects of a change that has been taken back
         self.link(self.objects)
 
@@ -110,6 +111,32 @@ class Library:
                 must(make('build/test/' + unit))
             else:
                 must('cc -o build/test/%s build/obj/test/unit/%s/%s.o -lcmocka %s' % (unit, folder, unit, rest))
+        self.link_closure(units)
+
+    def link_closure(self, units):
+        """For each unit test, the library's objects that a linker would take for it: no other can change what it does."""
+        of_unit = {unit: 'build/obj/test/unit/%s/%s.o' % (folder, unit) for unit, folder in units.items()}
+        defined_by, needs, library = {}, {}, self.objects['build/libmutant.so']
+        for line in run('nm -A -g -P %s' % ' '.join(library + list(of_unit.values())), 300, False)[2].splitlines():
+            name, symbol, kind = line.split()[:3]
+            name = name.rstrip(':')
+            needs.setdefault(name, set())
+            if kind in 'Uvw':
+                needs[name].add(symbol)
+            elif name.startswith('build/') and name in library:
+                defined_by[symbol] = name
+        for unit, first in of_unit.items():
+            taken, left = set(), [first]
+            while left:
+                more = {defined_by[s] for s in needs.get(left.pop(), ()) if s in defined_by} - taken
+                taken |= more
+                left += more
+            self.closure[unit] = taken
+
+    def may_notice(self, unit, path):
+        """Whether a unit test is linked to what a file changes. Backends are loaded while it runs, so all may use them."""
+        own = set(self.made_from.get(path, ()))
+        return self.affected(path) != ['build/libmutant.so'] or unit not in self.closure or bool(own & self.closure[unit])
 
     def affected(self, path):
         """The libraries that hold objects made from a file."""

@@ -129,9 +129,9 @@ class Tests:
         with open(self.file, 'w') as f:
             json.dump(self.seconds, f)
 
-    def order(self, path):
-        """What killed a change of this file before, then what is called like it, then the quickest. In net/, with its hundred unit tests,
-        those of other folders are played only if they take less than QUICK_S."""
+    def order(self, path, built):
+        """What killed a change of this file before, then what is called like it, then the quickest. Unit tests that are not linked to the
+        file are left out. In net/, with its hundred unit tests, those of other folders are played only if they take less than QUICK_S."""
         stem, folder = os.path.splitext(os.path.basename(path))[0], os.path.dirname(path)
         names = next((self.of_folder[f] for f in (folder, os.path.dirname(folder)) if f in self.of_folder), [])
         known, parts = self.killers.get(path, []), set(stem.split('_')) | set(folder.split('/')[1:])
@@ -139,16 +139,21 @@ class Tests:
         def rank(suite):
             alike = stem in suite or bool(parts & set(re.split(r'\W+|_', suite)))
             return (known.index(suite) if suite in known else 99, not (alike and self.seconds.get(suite, 1) < 5), self.seconds.get(suite, 1))
-        return sorted((s for s in self.suites if not self.of_folder or not s.startswith('unit ') or s.split()[1] in names or
-                       self.seconds.get(s, 0) < QUICK_S), key=rank)
 
-    def kill(self, path):
+        def is_played(suite):
+            if not suite.startswith('unit '):
+                return True
+            unit = suite.split()[1]
+            return built.may_notice(unit, path) and (not self.of_folder or unit in names or self.seconds.get(suite, 0) < QUICK_S)
+        return sorted(filter(is_played, self.suites), key=rank)
+
+    def kill(self, path, built):
         """The first suite that fails, and the arguments it failed with; or None. Of pairs, those of the file's operation are played
         before all of them."""
         pairs = next((s for s in self.suites if s.startswith('pairs of ')), None)
         operation = next((of for part, of in PAIRS if part in os.path.basename(path)), None)
         first = [(pairs, ' --filter ' + operation)] if pairs and operation else []
-        for suite, more in first + [(s, '') for s in self.order(path)]:
+        for suite, more in first + [(s, '') for s in self.order(path, built)]:
             if not self.play(suite, more):
                 if not more:
                     known = self.killers.setdefault(path, [])
@@ -230,7 +235,7 @@ def judge(tests, built, mutant, originals, known):
             return 'identical', None
         if built.link(built.affected(path)):
             return 'does not link', None
-        by = tests.kill(path)
+        by = tests.kill(path, built)
     finally:
         mutant.write(original)
         built.restore_file(path)
