@@ -69,7 +69,7 @@ static void reports_are_bounded(void **state)
     struct seen s = { 0 };
     assert_true(isnan(seen_held_out(&s)));
     assert_int_equal(seen_take(&s, &look), PL_OK);
-    assert_int_equal(s.count, 4); /* a report alone is no peer */
+    assert_int_equal(s.count, 4); /* a key with only a report does not count */
     for (size_t i = 0; i < 2; i++) {
         const struct report_record *b =
             &s.report[i ? 2 : 0].record; /* "a" and "b" around "alone" */
