@@ -6,6 +6,8 @@
 #include "runtime/trainer.h"
 #include "test/unit/unit.h"
 
+#include <math.h>
+
 static struct pl_memory_plan plan_of(const char *name)
 {
     struct pl_memory_model m;
@@ -165,6 +167,54 @@ static void refusals(void **state)
     assert_int_equal(pl_memory_check(&plan, &err), PL_EUSE);
 }
 
+/* Both ends of each option are taken, and what lies beyond is refused by its name. */
+static void options_have_limits(void **state)
+{
+    static struct pl_memory_plan plan;
+    const struct {
+        const char *name;
+        double *x, min, max;
+    } limits[] = {
+        { "--nlayers", &plan.model.layers, 1, 1e5 },
+        { "--seqlen", &plan.model.sequence, 1, 1e8 },
+        { "--dmodel", &plan.model.width, 1, 1e7 },
+        { "--dhid", &plan.model.hidden, 1, 1e8 },
+        { "--vocab-size", &plan.model.vocabulary, 1, 1e9 },
+        { "--heads", &plan.model.heads, 1, 1e6 },
+        { "--bsz", &plan.batch, 1, 1e7 },
+        { "--shared-groups", &plan.groups, 0, 1e6 },
+        { "--ngpus", &plan.devices, 1, 1e6 },
+        { "--min-8bit", &plan.min_8bit, 0, 1e12 },
+        { "--block", &plan.block, 1, 1e9 },
+        { "--peers", &plan.peers, 1, 1e6 },
+    };
+    static const int bits[] = { 0, 8, 16, 32, 1, 7, 9, 64 };
+    struct pl_err err;
+    plan = plan_of("gpt2-s");
+    for (size_t i = 0; i < PL_COUNT(limits); i++) {
+        const double before = *limits[i].x, out[] = { limits[i].min - 1, limits[i].max + 1,
+                                                      limits[i].min + 0.5, (double)NAN };
+        *limits[i].x = limits[i].min;
+        assert_int_equal(pl_memory_check(&plan, NULL), PL_OK);
+        *limits[i].x = limits[i].max;
+        assert_int_equal(pl_memory_check(&plan, NULL), PL_OK);
+        for (size_t k = 0; k < PL_COUNT(out); k++) {
+            *limits[i].x = out[k];
+            assert_int_equal(pl_memory_check(&plan, &err), PL_EUSE);
+            assert_memory_equal(err.text, limits[i].name, strlen(limits[i].name));
+        }
+        *limits[i].x = before;
+    }
+    for (plan.zero = -1; plan.zero <= 4; plan.zero++)
+        assert_int_equal(pl_memory_check(&plan, NULL),
+                         plan.zero < 0 || plan.zero > 3 ? PL_EUSE : PL_OK);
+    plan.zero = 0;
+    for (size_t i = 0; i < PL_COUNT(bits); i++) {
+        plan.allreduce_bits = bits[i];
+        assert_int_equal(pl_memory_check(&plan, NULL), i < 4 ? PL_OK : PL_EUSE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +224,7 @@ int main(void)
         cmocka_unit_test(options_move_what_they_should),
         cmocka_unit_test(sums_are_sums),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(options_have_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

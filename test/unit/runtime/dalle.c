@@ -301,7 +301,9 @@ static void refuses_ids_out_of_range(void **state)
     struct pl_generate_options o = pl_generate_options();
     struct pl_dalle_loss loss;
     struct pl_err err;
-    int32_t out[32];
+    int32_t out[32], codes[2] = { 0 };
+    struct pl_kv_cache *cache;
+    float logits[2 * 8];
     m->samples = 1; /* the second sequence is refused before the first has left gradients */
     memset(m->params.grad, 0, m->params.total * sizeof(float));
     b.text[7] = m->config.V;
@@ -314,6 +316,17 @@ static void refuses_ids_out_of_range(void **state)
     assert_string_equal(err.text, "sequence 0, image position 4: code -1, expected 0 to 4");
     o.sampling.temperature = 0;
     assert_int_equal(pl_generate(m, out, b.text, 2, &o, &err), PL_EUSE);
+    assert_int_equal(pl_kv_cache_open(&cache, m, 2, NULL), PL_OK);
+    assert_int_equal(pl_kv_cache_begin(cache, logits, b.text, 2, NULL), PL_OK);
+    for (int i = 0; i < 2; i++) { /* one below and one above the range */
+        codes[1] = i ? m->config.Vi : -1;
+        assert_int_equal(pl_kv_cache_step(cache, logits, codes, &err), PL_EUSE);
+        assert_string_equal(err.text, i ? "sequence 1, image position 0: code 5, expected 0 to 4"
+                                        : "sequence 1, image position 0: code -1, expected 0 to 4");
+    }
+    codes[1] = m->config.Vi - 1;
+    assert_int_equal(pl_kv_cache_step(cache, logits, codes, &err), PL_OK);
+    pl_kv_cache_close(cache);
     pl_dalle_close(m);
 }
 
