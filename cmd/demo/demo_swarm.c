@@ -36,12 +36,14 @@
  * samples to it. With local steps all make the same number of them, and the others wait for the
  * slowest: so its batches take little more than two cores need for those of four trainers. */
 static const struct {
+    const char *name;
     double slow, slow_local;
     int late, dies, client;
 } kinds[PEERS] = {
-    [2] = { .slow = 0.1, .slow_local = 0.05, .dies = 1 },
-    [3] = { .slow = 0.2, .slow_local = 0.08, .late = 1 },
-    [4] = { .slow = 0.5, .slow_local = 0.1, .client = 1 },
+    [1] = { .name = "first" },
+    [2] = { .name = "killed half-way", .slow = 0.1, .slow_local = 0.05, .dies = 1 },
+    [3] = { .name = "late", .slow = 0.2, .slow_local = 0.08, .late = 1 },
+    [4] = { .name = "client", .slow = 0.5, .slow_local = 0.1, .client = 1 },
 };
 
 struct peer {
@@ -187,6 +189,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     ADD("--save-every", k == 1 ? number[10] : "0", "--evaluate-every", k == 1 ? number[10] : "0");
     ADD("--exclude", held, "--average-state-every", "5");
     ADD("--algorithm", (char *)(uintptr_t)d->algorithm, "--inner-steps", number[9]);
+    ADD("--name", (char *)(uintptr_t)kinds[k].name);
     if (d->limit) ADD("--limit", number[2]);
     if (kinds[k].client) ADD("--client-mode");
     else ADD("--listen", "/ip4/127.0.0.1/tcp/0");

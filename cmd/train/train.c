@@ -7,6 +7,7 @@
  * All peers of a run have to agree on the model, the optimizer, the schedule and the target batch;
  * seed of the data and size of the micro-batches are each peer's own. */
 #include "net/hivemind/swarm/averaging.h"
+#include "net/hivemind/training/peer_report.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/common/checkpoint_options.h"
@@ -97,6 +98,9 @@ const struct option_row train_own_rows[] = {
 
 /* The same of a swarm. */
 const struct option_row train_peer_rows[] = {
+    { "name", "NAME", NULL, OPT_TEXT(swarm.name),
+      "what the run's page calls this peer, before its key: at most 24 printable ASCII "
+      "characters" },
     { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
     PREFLIGHT_ROW(swarm.no_check),
     { NULL, NULL, NULL, OPT_TABLE(averaging, averaging_rows), NULL },
@@ -348,10 +352,22 @@ static int run(struct train_requests *w, struct pl_err *err)
     return rc;
 }
 
+/* A longer one would be cut, other letters would become '?' on the page. */
+static int is_name(const char *text)
+{
+    const size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++)
+        if (text[i] < ' ' || text[i] > '~') return 0;
+    return n >= 1 && n <= REPORT_NAME_MAX;
+}
+
 /* What goes with what. */
 static int check(struct train_requests *w)
 {
     struct join_options *join = &w->join;
+    if (w->swarm.name && !is_name(w->swarm.name))
+        return command_misused(w->job.cmd, "--name: 1 to %d printable ASCII characters",
+                               REPORT_NAME_MAX);
     if (!w->swarm.run &&
         (join->join.count || join->client_mode || join->relay || w->swarm.page.wanted))
         return command_misused(

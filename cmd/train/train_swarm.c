@@ -333,6 +333,7 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
                                                 .validators = l->is_repeatable ? a->validators : 0,
                                                 .data = data };
     struct pl_collaborative_options o = { .device = device,
+                                          .own_name = w->name,
                                           .compression = a->compression,
                                           .target_batch = w->job->target_batch,
                                           .lr = l->t->options.peak,

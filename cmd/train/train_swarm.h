@@ -12,6 +12,7 @@
 
 struct train_swarm {
     const char *run;           /* NULL: train alone */
+    const char *name;          /* of this peer on the page, before its key; NULL: none */
     struct join_options *join; /* how to get in; borrowed, as the next */
     const struct averaging_options *averaging;
     struct own_page page;

@@ -192,6 +192,7 @@ struct pl_collaborative_options {
     int64_t epochs;     /* where training ends; progress beyond it is ignored; 0: it does not end */
     int fresh;          /* 1: open downloads no state, though a peer may have one */
     const char *device; /* name of the processor or GPU, for the dashboard; NULL: not reported */
+    const char *own_name; /* what the dashboard calls this peer; NULL: its key alone */
     /* For potluck's own trainer, which keeps parameters and gradients in a device's memory: its
      * type belongs to the library's inner headers. Others leave it NULL: tensors are given. */
     const struct pl_collaborative_trainer *trainer;

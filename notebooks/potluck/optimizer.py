@@ -153,6 +153,7 @@ class Optimizer:
     epochs         where training ends; later progress of others is ignored (0: it does not end)
     fresh          1: downloads no state, though a peer may have one (0)
     device         a text for the dashboard (None)
+    own_name       what the dashboard calls this peer, before its key (None)
     listen         multiaddrs to listen on (any free port); announce: advertised in their place
     identity       file of the peer's private key, made if missing (None: a new key)
     client_mode    True: accepts no connections, only dials

@@ -311,7 +311,7 @@ class CollaborativeOptions(c.Structure):
                 ("compression", text), ("matchmaking_time", f64), ("averaging_timeout", f64), ("allreduce_timeout", f64),
                 ("average_state_every", i64), ("group_size", size), ("group_bits", text), ("bandwidth", f64),
                 ("clip", f64), ("verify", c.c_int), ("epoch", i64), ("epochs", i64), ("fresh", c.c_int),
-                ("device", text), ("trainer", void)]
+                ("device", text), ("own_name", text), ("trainer", void)]
 
 
 # Which C type a structure is, and where it is declared: what the test looks up.

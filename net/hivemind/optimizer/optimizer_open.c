@@ -201,6 +201,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .key = c->member.key,
         .be = &c->be,
         .device = o->device,
+        .own_name = o->own_name,
         .tensors = state->count,
         .schema = state->schema,
         /* From here on as hivemind.Optimizer names them. [spec hivemind-protocol 10] */

@@ -11,15 +11,15 @@
 
 /* Added after the first version, so readers must do without them. */
 static const char DEVICE[] = "device", BANNED[] = "banned", TARGET[] = "target_batch",
-                  SAMPLES[] = "samples", COMPUTED[] = "computed_ms";
+                  SAMPLES[] = "samples", COMPUTED[] = "computed_ms", NAME[] = "name";
 
 int report_write(struct bytes *out, const struct report_record *r)
 {
     const struct schema_field *f = schema_report.fields;
     const int64_t counts[] = { r->reach, r->rounds,   r->failed,      r->retried,
                                r->sent,  r->received, r->uncompressed };
-    /* The fields of the schema, in its order, then the five that came later. */
-    mp_map(out, schema_report.count + 5);
+    /* The fields of the schema, in its order, then the six that came later. */
+    mp_map(out, schema_report.count + 6);
     mp_text(out, f++->name);
     mp_bin(out, r->version, strlen(r->version));
     for (size_t i = 0; i < PL_COUNT(counts); i++) {
@@ -37,7 +37,9 @@ int report_write(struct bytes *out, const struct report_record *r)
     mp_text(out, SAMPLES);
     mp_int(out, r->samples);
     mp_text(out, COMPUTED);
-    return mp_int(out, r->computed_ms);
+    mp_int(out, r->computed_ms);
+    mp_text(out, NAME);
+    return mp_bin(out, r->name, strlen(r->name));
 }
 
 /* Copies at most max characters into `to`, which is all zero and has one more. Characters other
@@ -59,11 +61,12 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
 {
     int64_t *const counts[] = { &r->rounds, &r->failed,   &r->retried,
                                 &r->sent,   &r->received, &r->uncompressed };
-    const struct mp_value *device = mp_get(v, DEVICE);
+    const struct mp_value *device = mp_get(v, DEVICE), *name = mp_get(v, NAME);
     /* Types have been checked by the schema; values are a stranger's. */
     int64_t reach = mp_count(mp_get(v, schema_report.fields[1].name));
     read_text(r->version, REPORT_VERSION_MAX, mp_get(v, schema_report.fields[0].name));
     if (device && device->kind == MP_BIN) read_text(r->device, REPORT_DEVICE_MAX, device);
+    if (name && name->kind == MP_BIN) read_text(r->name, REPORT_NAME_MAX, name);
     r->banned = later_count(v, BANNED);
     r->target_batch = later_count(v, TARGET);
     r->samples = later_count(v, SAMPLES);

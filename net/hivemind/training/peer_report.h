@@ -10,6 +10,7 @@
 #define REPORT_LIFE 600.0     /* s, as that of the metrics */
 #define REPORT_VERSION_MAX 40 /* characters: a name, a number, something behind it */
 #define REPORT_DEVICE_MAX 60  /* name of the processor or GPU, as given by the backend */
+#define REPORT_NAME_MAX 24    /* of what its owner calls it: fits a column of the page */
 
 enum report_reach {
     REPORT_UNKNOWN,
@@ -23,6 +24,8 @@ enum report_reach {
 struct report_record {
     char version[REPORT_VERSION_MAX + 1]; /* printable ASCII; others' letters become '?' */
     char device[REPORT_DEVICE_MAX + 1];   /* likewise; empty: not reported */
+    /* Likewise; empty: it has none. Anybody can take any name: only the key tells peers apart. */
+    char name[REPORT_NAME_MAX + 1];
     enum report_reach reach; /* how others call it; a number from the future is REPORT_UNKNOWN */
     int64_t rounds;          /* of gradients and parameters that gave a mean */
     int64_t failed;  /* for which there was a group, or should have been one, and which did not */

@@ -412,6 +412,8 @@ int training_open(struct training **out, const struct training_options *o, struc
                                                 .target_batch = o->target_batch };
     if (o->device)
         snprintf(c->records.totals.device, sizeof c->records.totals.device, "%s", o->device);
+    if (o->own_name)
+        snprintf(c->records.totals.name, sizeof c->records.totals.name, "%s", o->own_name);
     /* A dot separates a key's prefix from its group bits, so the name may not have one. [spec
      * hivemind-protocol 4.1] */
     if (snprintf(c->run, sizeof c->run, "%s", o->run) > 200 || strchr(o->run, '.') || !*o->run) {

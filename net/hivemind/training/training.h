@@ -39,6 +39,7 @@ struct training_options {
     const struct rsa_key *key;
     const struct pl_backend *be; /* for averaging, in host memory */
     const char *device;          /* name of the device, for the dashboard; NULL: not reported */
+    const char *own_name;        /* what the dashboard calls this peer; NULL: its key alone */
     size_t tensors;              /* the parameters, in the swarm's order: decayed ones first */
     const struct schema_tensor *schema;
     const enum pl_compression *method;

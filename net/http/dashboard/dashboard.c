@@ -302,6 +302,7 @@ static int remember(struct dashboard *d, struct feed_state *now, const struct se
         if (!rc && f->report && f->report->samples)
             rc = history_count(d->history, f->key, f->report->samples,
                                1e-3 * (double)f->report->computed_ms, err);
+        if (!rc && f->report) rc = history_name(d->history, f->key, f->report->name, err);
     }
     if (!rc) rc = history_commit(d->history, err);
     else history_commit(d->history, NULL);

@@ -102,15 +102,16 @@ json_t *feed_state_json(const struct feed_state *s)
 static int add_report(json_t *o, const struct report_record *r)
 {
     static const char *const reach[] = { "unknown", "direct", "relayed", "none" };
-    json_t *more = r ? json_pack("{s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
-                                 "version", r->version, "device", *r->device ? r->device : NULL,
-                                 "banned", (json_int_t)r->banned, "reach", reach[r->reach],
-                                 "rounds", (json_int_t)r->rounds, "failed", (json_int_t)r->failed,
-                                 "retried", (json_int_t)r->retried, "sent", (json_int_t)r->sent,
-                                 "received", (json_int_t)r->received, "compression",
+    json_t *more = r ? json_pack("{s:s?, s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+                                 "called", *r->name ? r->name : NULL, "version", r->version,
+                                 "device", *r->device ? r->device : NULL, "banned",
+                                 (json_int_t)r->banned, "reach", reach[r->reach], "rounds",
+                                 (json_int_t)r->rounds, "failed", (json_int_t)r->failed, "retried",
+                                 (json_int_t)r->retried, "sent", (json_int_t)r->sent, "received",
+                                 (json_int_t)r->received, "compression",
                                  number_of(saved_by((double)r->uncompressed, (double)r->sent)),
                                  "held_out", number_of(r->held_out))
-                     : json_pack("{s:n, s:n, s:n}", "version", "device", "reach");
+                     : json_pack("{s:n, s:n, s:n, s:n}", "called", "version", "device", "reach");
     int rc = more ? json_object_update(o, more) : -1;
     json_decref(more);
     return rc;
@@ -202,10 +203,11 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count)
         json_t *o;
         if (*a->peer) peer_id_from_text(&peer, a->peer, strlen(a->peer));
         names(id, name, a->key, &peer);
-        o = json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "rank", (int)i + 1, "name",
-                      name, "id", id, "key", a->key, "samples", (json_int_t)a->samples, "steps",
-                      (json_int_t)a->steps, "seconds", number_of(a->seconds), "first",
-                      number_of(a->first), "last", number_of(a->last));
+        o = json_pack("{s:i, s:s, s:s?, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "rank", (int)i + 1,
+                      "name", name, "called", *a->name ? a->name : NULL, "id", id, "key", a->key,
+                      "samples", (json_int_t)a->samples, "steps", (json_int_t)a->steps, "seconds",
+                      number_of(a->seconds), "first", number_of(a->first), "last",
+                      number_of(a->last));
         if (json_array_append_new(list, o)) {
             json_decref(list);
             list = NULL;

@@ -20,12 +20,13 @@
 #include <string.h>
 
 #define APPLICATION 0x706f746c /* "potl": in the file's header, so that others' files are known */
-#define VERSION 3
+#define VERSION 4
 
 enum statement {
     ADD,
     REPORT,
     COUNT,
+    NAME,
     TALLY,
     TOTALS,
     POINTS,
@@ -72,6 +73,7 @@ static const char *const sql[STATEMENTS] = {
               "seconds = CASE WHEN counted = 0 THEN ?3 "
               "WHEN ?2 >= counted THEN seconds + max(0, ?3 - counted_s) ELSE seconds + ?3 END, "
               "counted = ?2, counted_s = ?3 WHERE key = ?1",
+    [NAME] = "UPDATE account SET name = ?2 WHERE key = ?1 AND name <> ?2",
     /* Buckets of equal time between the first and the last point, one row for each: a curve of
      * at most ?1 points, however long the run. */
     [POINTS] = "SELECT avg(time), max(step), avg(peers), max(samples), avg(loss), avg(rate), "
@@ -79,8 +81,9 @@ static const char *const sql[STATEMENTS] = {
                "(SELECT min(time) AS t0, max(time) AS t1 FROM point) "
                "GROUP BY min(?1 - 1, CAST((time - t0) * ?1 / max(t1 - t0, 1e-9) AS INTEGER)) "
                "ORDER BY 1 LIMIT ?1",
-    [BOARD] = "SELECT key, peer, samples, steps, last_step, seconds, first, last FROM account "
-              "ORDER BY samples DESC, key LIMIT ?",
+    [BOARD] =
+        "SELECT key, peer, samples, steps, last_step, seconds, first, last, name FROM account "
+        "ORDER BY samples DESC, key LIMIT ?",
     [SIZES] = "SELECT (SELECT count(*) FROM point), (SELECT count(*) FROM account)",
     [PRUNE_POINTS] = "DELETE FROM point WHERE rowid <= (SELECT max(rowid) FROM point) - ?",
     /* The least deserving first: few samples, seen long ago. */
@@ -112,6 +115,9 @@ static const char schema_2[] =
 /* And version 3. */
 static const char schema_3[] = "ALTER TABLE account ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;"
                                "ALTER TABLE account ADD COLUMN counted_s REAL NOT NULL DEFAULT 0;";
+
+/* And version 4. */
+static const char schema_4[] = "ALTER TABLE account ADD COLUMN name TEXT NOT NULL DEFAULT '';";
 
 struct history {
     sqlite3 *db;
@@ -146,10 +152,10 @@ static int64_t pragma(const struct history *h, const char *text)
 
 static int create(const struct history *h, const char *run_name, struct pl_err *err)
 {
-    char *text =
-        sqlite3_mprintf("BEGIN; %s %s %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
-                        "PRAGMA user_version = %d; COMMIT;",
-                        schema, schema_2, schema_3, run_name, APPLICATION, VERSION);
+    char *text = sqlite3_mprintf(
+        "BEGIN; %s %s %s %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
+        "PRAGMA user_version = %d; COMMIT;",
+        schema, schema_2, schema_3, schema_4, run_name, APPLICATION, VERSION);
     int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
     sqlite3_free(text);
     return rc;
@@ -157,8 +163,9 @@ static int create(const struct history *h, const char *run_name, struct pl_err *
 
 static int upgrade(const struct history *h, int64_t from, struct pl_err *err)
 {
-    char *text = sqlite3_mprintf("BEGIN; %s %s PRAGMA user_version = %d; COMMIT;",
-                                 from < 2 ? schema_2 : "", schema_3, VERSION);
+    char *text = sqlite3_mprintf("BEGIN; %s %s %s PRAGMA user_version = %d; COMMIT;",
+                                 from < 2 ? schema_2 : "", from < 3 ? schema_3 : "", schema_4,
+                                 VERSION);
     int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
     sqlite3_free(text);
     return rc;
@@ -311,6 +318,14 @@ int history_count(struct history *h, const char *key, int64_t samples, double se
     return finish(h, COUNT, err);
 }
 
+int history_name(struct history *h, const char *key, const char *name, struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[NAME];
+    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 2, name, -1, SQLITE_STATIC);
+    return finish(h, NAME, err);
+}
+
 int history_prune(struct history *h, struct pl_err *err)
 {
     int rc;
@@ -377,6 +392,7 @@ int history_board(struct history *h, struct history_account *out, size_t capacit
         a->seconds = sqlite3_column_double(s, 5);
         a->first = sqlite3_column_double(s, 6);
         a->last = sqlite3_column_double(s, 7);
+        text(a->name, s, 8);
     }
     if (step != SQLITE_DONE && step != SQLITE_ROW) rc = trouble(h, err);
     sqlite3_reset(s);

@@ -35,6 +35,7 @@ enum history_count {
  * count, added up over the steps that were seen. */
 struct history_account {
     char key[HISTORY_KEY_MAX + 1], peer[HISTORY_KEY_MAX + 1]; /* peer: its id, "" if not known */
+    char name[HISTORY_KEY_MAX + 1]; /* what its owner calls the peer; "": nothing */
     int64_t samples, steps, last_step;
     double seconds;     /* samples / samples a second of their time */
     double first, last; /* seen */
@@ -57,6 +58,8 @@ int history_report(struct history *h, const char *key, const char *peer, double 
  * grows by the difference, however many steps were missed. To be called after history_report. */
 int history_count(struct history *h, const char *key, int64_t samples, double seconds,
                   struct pl_err *err);
+/* What a peer is called from now on. To be called after history_report. */
+int history_name(struct history *h, const char *key, const char *name, struct pl_err *err);
 /* A peer's counts as it reports them now; a peer that has begun anew is known by a count that is
  * less. */
 int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS],

@@ -11,6 +11,7 @@
 
 static const struct report_record sample = { .version = "potluck 0.1.0",
                                              .device = "cuda: some card, sm_90",
+                                             .name = "Anna's laptop",
                                              .banned = 3,
                                              .target_batch = 4096,
                                              .samples = 123456,
@@ -33,7 +34,7 @@ static void there_and_back(void **state)
     assert_int_equal(report_read(&r, bytes_at(&b), bytes_length(&b), &err), PL_OK);
     assert_memory_equal(&r, &sample, sizeof r);
     /* A field of a later version is nobody's trouble; one that is missing is. */
-    mp_map(&more, schema_report.count + 6); /* five came later than the schema */
+    mp_map(&more, schema_report.count + 7); /* six came later than the schema */
     bytes_add(&more, bytes_at(&b) + 1, bytes_length(&b) - 1);
     mp_text(&more, "new");
     mp_nil(&more);
@@ -41,7 +42,9 @@ static void there_and_back(void **state)
     assert_int_equal(r.failed, 2);
     bytes_clear(&more);
     /* The page does without the later ones, and with nonsense in them. */
-    mp_map(&more, schema_report.count + 3);
+    mp_map(&more, schema_report.count + 4);
+    mp_text(&more, "name");
+    mp_int(&more, 3);
     mp_text(&more, "target_batch");
     mp_text(&more, "many");
     mp_text(&more, "device");
@@ -58,6 +61,7 @@ static void there_and_back(void **state)
     mp_float(&more, 1);
     assert_int_equal(report_read(&r, bytes_at(&more), bytes_length(&more), &err), PL_OK);
     assert_string_equal(r.device, "");
+    assert_string_equal(r.name, "");
     assert_int_equal(r.banned, 0);
     assert_int_equal(r.target_batch, 0);
     bytes_clear(&more);
@@ -75,11 +79,13 @@ static void odd_ones_are_made_even(void **state)
     struct report_record r = sample, back;
     struct bytes b = { 0 };
     memcpy(r.version, "\xff<b>\n", 6);
+    memset(r.name, '\x80', sizeof r.name - 1);
     r.reach = (enum report_reach)77;
     r.held_out = NAN;
     assert_int_equal(report_write(&b, &r), PL_OK);
     assert_int_equal(report_read(&back, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
     assert_string_equal(back.version, "?<b>?");
+    assert_string_equal(back.name, "????????????????????????");
     assert_int_equal(back.reach, REPORT_UNKNOWN);
     assert_true(isnan(back.held_out));
     bytes_clear(&b);
@@ -226,6 +232,8 @@ static void version_1_is_taken_over(void **state)
         assert_int_equal(history_report(h, "a", "", 1, 1, 4, 1, NULL), PL_OK);
         assert_int_equal(history_count(h, "a", 9, 1, NULL), PL_OK);
         assert_int_equal(account(h).samples, 9);
+        assert_string_equal(account(h).name, again ? "Anna" : "");
+        assert_int_equal(history_name(h, "a", "Anna", NULL), PL_OK);
         history_close(h);
     }
     assert_int_equal(history_open(&h, path, "r", NULL), PL_OK);
@@ -289,7 +297,19 @@ static void the_page_shows_them(void **state)
                         "relayed");
     assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "device")),
                         sample.device);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "called")),
+                        sample.name);
+    assert_true(json_is_null(json_object_get(json_array_get(peers, 0), "called")));
     assert_true(fabs(number(json_array_get(peers, 1), "compression") - 3.9) < 1e-9);
+    json_decref(peers);
+    snprintf(path, sizeof path, "%s/api/board.json", folder); /* also of those who have left */
+    peers = json_load_file(path, 0, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *one = json_array_get(peers, i);
+        const char *called = json_string_value(json_object_get(one, "called"));
+        if (strcmp(json_string_value(json_object_get(one, "key")), "bb")) assert_null(called);
+        else assert_string_equal(called, sample.name);
+    }
     json_decref(peers);
     dashboard_close(d);
     snprintf(command, sizeof command, "rm -r %s", folder);
