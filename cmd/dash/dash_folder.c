@@ -227,6 +227,12 @@ int dash_folder_export(const struct dash_folder *f, const char *to, struct pl_er
         snprintf(path, sizeof path, "%s/checkpoints/%s", to, f->now.checkpoint[i]);
         rc = also_at(from, path, err);
     }
+    if (!rc && f->now.real_step) {
+        snprintf(from, sizeof from, "%s/samples/%06lld/real.png", f->folder,
+                 (long long)f->now.real_step);
+        snprintf(path, sizeof path, "%s/samples/real.png", to);
+        rc = also_at(from, path, err);
+    }
     for (size_t i = 0; i < f->now.samples && !rc; i++) {
         void *data;
         size_t n;

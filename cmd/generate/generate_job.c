@@ -31,8 +31,10 @@ struct state {
     double begun, cells;    /* images of earlier groups; tokens of an image */
     json_t *list;           /* pictures.json */
     struct pl_image *sheet; /* (SHEET_MAX) */
+    struct pl_image *real;  /* (SHEET_MAX) their captions' reference images, borrowed; or blank */
+    struct pl_image blank;
     char (*label)[24];
-    size_t sheets, written, cut;
+    size_t sheets, written, cut, columns;
     size_t own, known; /* nearest to their own reference image; those that have one */
 };
 
@@ -93,6 +95,7 @@ static void look_around(struct state *s, json_t *entry, const char *caption,
 {
     const struct reference_images *g = s->job->references;
     size_t own = reference_images_find(g, caption), near;
+    if (s->sheets < SHEET_MAX) s->real[s->sheets] = own == g->count ? s->blank : g->picture[own];
     if (own == g->count) return;
     near = reference_images_nearest(g, image, own);
     s->known++;
@@ -127,6 +130,9 @@ static int write_one(struct state *s, struct pl_image *image, size_t caption, in
         json_object_set_new(entry, "score", json_real(*score));
         json_object_set_new(entry, "share", json_real(*share));
     }
+    if (job->references && !s->blank.pixels &&
+        !(rc = rc ? rc : pl_image_init(&s->blank, image->width, image->height, 3)))
+        memset(s->blank.pixels, 255, 3 * (size_t)image->width * (size_t)image->height);
     if (entry && job->references) look_around(s, entry, text, image);
     if (json_array_append_new(s->list, entry) || pl_json_failed())
         rc = rc ? rc : pl_fail(err, PL_ENOMEM, "no memory");
@@ -198,6 +204,19 @@ static int group(struct state *s, size_t first, size_t count, struct pl_err *err
     return rc;
 }
 
+/* The reference images in the same places, which the dashboard shows next to the samples. */
+static int write_real(const struct state *s, struct pl_err *err)
+{
+    char *path = pl_path_join(s->job->out, "real.png");
+    struct pl_image sheet;
+    int rc = pl_sheet(&sheet, s->real, s->sheets, (int)s->columns, SHEET_GAP);
+    if (rc || !path) rc = pl_fail(err, rc ? rc : PL_ENOMEM, "real.png: %s", pl_status_name(rc));
+    else rc = pl_image_write_png(path, &sheet, err);
+    pl_image_clear(&sheet);
+    free(path);
+    return rc;
+}
+
 static int write_sheet(struct state *s, struct pl_err *err)
 {
     const struct generate_job *job = s->job;
@@ -208,6 +227,7 @@ static int write_sheet(struct state *s, struct pl_err *err)
     int rc;
     if (columns < 2) columns = s->sheets < 8 ? s->sheets : 8;
     if (columns > 32) columns = 32;
+    s->columns = columns;
     for (size_t i = 0; i < s->sheets; i++) labels[i] = s->label[i];
     for (;;) {
         rc = pl_sheet_labelled(&sheet, s->sheet, job->rank ? labels : NULL, s->sheets, (int)columns,
@@ -238,11 +258,15 @@ static int write_json(const struct generate_job *job, const char *name, json_t *
     return rc;
 }
 
+/* With where the samples are on the contact sheet: of `side` pixels, `gap` between and around. */
 static int write_list(struct state *s, struct pl_err *err)
 {
     return write_json(s->job, "pictures.json",
-                      json_pack("{s:I, s:O}", "seed", (json_int_t)s->job->draw.seed, "pictures",
-                                s->list),
+                      json_pack("{s:I, s:O, s:{s:I, s:I, s:i, s:I}}", "seed",
+                                (json_int_t)s->job->draw.seed, "pictures", s->list, "sheet",
+                                "columns", (json_int_t)s->columns, "side",
+                                (json_int_t)(s->sheets ? s->sheet[0].width : 0), "gap", SHEET_GAP,
+                                "pictures", (json_int_t)s->sheets),
                       err);
 }
 
@@ -265,8 +289,9 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
     struct state s = { .job = job, .cells = (double)(F * F), .list = json_array() };
     int rc;
     s.sheet = calloc(SHEET_MAX, sizeof *s.sheet);
+    s.real = calloc(SHEET_MAX, sizeof *s.real);
     s.label = calloc(SHEET_MAX, sizeof *s.label);
-    rc = s.list && s.sheet && s.label ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    rc = s.list && s.sheet && s.real && s.label ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
     job->draw.progress = on_code;
     job->draw.context = &s;
     progress_begin(&s.progress, job->quiet);
@@ -276,6 +301,7 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
     if (!rc && job->references)
         rc = write_nearest(&s, err); /* before the sheet, which ends the job */
     if (!rc) rc = write_sheet(&s, err);
+    if (!rc && job->references && !job->rank) rc = write_real(&s, err);
     if (!rc) rc = write_list(&s, err);
     if (!rc) {
         if (s.cut)
@@ -291,7 +317,9 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
                job->out);
     }
     for (size_t i = 0; s.sheet && i < s.sheets; i++) pl_image_clear(&s.sheet[i]);
+    pl_image_clear(&s.blank);
     free(s.sheet);
+    free(s.real);
     free(s.label);
     json_decref(s.list);
     return rc;

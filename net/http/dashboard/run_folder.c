@@ -111,6 +111,14 @@ static void read_nearest(int64_t *own, int64_t *of, const char *folder, int64_t 
     json_decref(root);
 }
 
+static int has_real(const char *folder, int64_t step)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/samples/%06lld/real.png", folder, (long long)step);
+    return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
 int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err)
 {
     struct dirent *e;
@@ -126,6 +134,8 @@ int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err
     rc = read_samples(f, folder);
     for (size_t i = 0; i < f->samples; i++)
         read_nearest(&f->sample_own[i], &f->sample_of[i], folder, f->sample_step[i]);
+    for (size_t i = f->samples; i && !f->real_step; i--)
+        if (has_real(folder, f->sample_step[i - 1])) f->real_step = f->sample_step[i - 1];
     return rc ? pl_fail(err, rc, "%s: out of memory", folder) : PL_OK;
 }
 
@@ -171,13 +181,38 @@ static int put_file(struct http_server *s, const char *folder, const char *name,
     return rc;
 }
 
-/* The captions of the newest samples, in their order on the contact sheet; empty if unknown. */
-static json_t *captions_of(const struct run_folder *f, const char *folder)
+/* Where pictures are on the contact sheet, which a file has said; NULL: that is no place. */
+static json_t *sheet_of(const json_t *root, size_t pictures)
+{
+    static const struct {
+        const char *name;
+        int64_t least, most;
+    } sizes[] = { { "columns", 1, 32 }, { "side", 1, 4096 }, { "gap", 0, 64 } };
+    const json_t *said = json_object_get(root, "sheet");
+    json_t *sheet = json_pack("{s:I}", "pictures", (json_int_t)pictures);
+    int good = pictures &&
+               json_integer_value(json_object_get(said, "pictures")) >= (json_int_t)pictures;
+    for (size_t i = 0; i < PL_COUNT(sizes); i++) {
+        json_t *value = json_object_get(said, sizes[i].name);
+        const json_int_t n = json_is_integer(value) ? json_integer_value(value) : -1;
+        good = good && n >= sizes[i].least && n <= sizes[i].most;
+        if (good) json_object_set(sheet, sizes[i].name, value);
+    }
+    if (good) return sheet;
+    json_decref(sheet);
+    return NULL;
+}
+
+/* The captions of the newest samples, in their order on the contact sheet; empty if unknown.
+ * *sheet: how they lie there, one of each caption; NULL: not known, or not one of each. */
+static json_t *captions_of(const struct run_folder *f, const char *folder, json_t **sheet)
 {
     json_t *list = json_array(), *root, *picture;
     const char *last = NULL;
     char path[PATH_MAX], *text;
     size_t i;
+    int repeats = 0;
+    *sheet = NULL;
     if (!f->samples) return list;
     snprintf(path, sizeof path, "%s/samples/%06lld/pictures.json", folder,
              (long long)f->sample_step[f->samples - 1]);
@@ -188,11 +223,15 @@ static json_t *captions_of(const struct run_folder *f, const char *folder)
     {
         json_t *caption = json_object_get(picture, "caption");
         const char *words = json_string_value(caption);
-        if (!words || (last && !strcmp(words, last))) continue; /* several of one caption */
+        if (!words || (last && !strcmp(words, last))) { /* several of one caption */
+            repeats = 1;
+            continue;
+        }
         if (json_array_size(list) == CAPTIONS_SHOWN) break;
         json_array_append(list, caption);
         last = words;
     }
+    if (!repeats) *sheet = sheet_of(root, json_array_size(list));
     json_decref(root);
     return list;
 }
@@ -201,12 +240,12 @@ int run_folder_publish(const struct run_folder *f, const struct run_folder *befo
                        const char *folder, struct http_server *s, struct dashboard *d,
                        struct pl_err *err)
 {
-    json_t *checkpoints, *samples, *captions, *files;
+    json_t *checkpoints, *samples, *captions, *sheet, *files;
     char path[HTTP_PATH_MAX + 64], name[64];
     int rc = PL_OK;
     take_back(f, before, s);
     pl_json_begin();
-    captions = captions_of(f, folder); /* first: it reads JSON, which begins anew */
+    captions = captions_of(f, folder, &sheet); /* first: it reads JSON, which begins anew */
     checkpoints = json_array();
     samples = json_array();
     for (size_t i = 0; i < f->checkpoints && !rc; i++) {
@@ -229,14 +268,21 @@ int run_folder_publish(const struct run_folder *f, const struct run_folder *befo
                                                  (json_int_t)f->sample_own[i], "of",
                                                  (json_int_t)f->sample_of[i]));
     }
+    if (!rc && f->real_step && f->real_step != before->real_step) {
+        snprintf(name, sizeof name, "samples/%06lld/real.png", (long long)f->real_step);
+        http_server_remove(s, "/samples/real.png");
+        rc = put_file(s, folder, name, "/samples/real.png", "image/png", NULL, err);
+    }
     if (rc) {
         json_decref(checkpoints);
         json_decref(samples);
         json_decref(captions);
+        json_decref(sheet);
         return rc;
     }
-    files = json_pack("{s:o, s:o, s:o}", "checkpoints", checkpoints, "samples", samples, "captions",
-                      captions);
+    files = json_pack("{s:o, s:o, s:o, s:o?, s:s?}", "checkpoints", checkpoints, "samples", samples,
+                      "captions", captions, "sheet", sheet, "real",
+                      f->real_step ? "samples/real.png" : NULL);
     if (pl_json_failed()) {
         json_decref(files);
         files = NULL;

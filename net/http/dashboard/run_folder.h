@@ -17,10 +17,11 @@ struct run_folder {
     int64_t sample_own[FOLDER_SAMPLES],
         sample_of[FOLDER_SAMPLES]; /* nearest to their own picture, and all; 0 of 0: unknown */
     size_t samples;
+    int64_t real_step; /* newest one with reference images of the same captions; 0: none */
 };
 
 /* Reads FOLDER/checkpoint-STEP.safetensors and FOLDER/samples/STEP/sheet.png with
- * nearest.json. */
+ * nearest.json and real.png. */
 int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err);
 /* Publishes the files of *f and updates the page; files in `before` that are not in *f are
  * removed. */

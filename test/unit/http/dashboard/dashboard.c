@@ -264,12 +264,27 @@ static void folder_is_shown(void **state)
     answers(port, "GET", "/api/files.json", "\"path\":\"samples/7.png\"");
     answers(port, "GET", "/api/files.json", "\"own\":3,\"of\":4");
     answers(port, "GET", "/api/files.json", "\"captions\":[\"an <i>apple\",\"a cat\"]");
+    answers(port, "GET", "/api/files.json", "\"sheet\":null,\"real\":null");
+    put_file(folder, "samples/000007/real.png", "what it is");
+    put_file(folder, "samples/000007/pictures.json",
+             "{\"pictures\": [{\"caption\": \"a cat\"}, {\"caption\": \"a hat\"}], \"sheet\": "
+             "{\"columns\": 2, \"side\": 64, \"gap\": 4, \"pictures\": 2}}");
+    assert_int_equal(run_folder_publish(&f, &f, folder, s, d, NULL), PL_OK);
+    answers(port, "GET", "/api/files.json",
+            "\"sheet\":{\"pictures\":2,\"columns\":2,\"side\":64,\"gap\":4},\"real\":null");
+    put_file(folder, "samples/000007/pictures.json",
+             "{\"pictures\": [{\"caption\": \"a cat\"}, {\"caption\": \"a hat\"}], \"sheet\": "
+             "{\"columns\": 33, \"side\": 64, \"gap\": 4, \"pictures\": 2}}");
+    assert_int_equal(run_folder_publish(&f, &f, folder, s, d, NULL), PL_OK);
+    answers(port, "GET", "/api/files.json", "\"sheet\":null"); /* no sheet is so wide */
     put_file(folder, "checkpoint-000012.safetensors", "twelve");
     put_file(folder, "samples/000007/nearest.json", "{\"own\": 5, \"of\": 4}"); /* cannot be */
     assert_int_equal(run_folder_read(&later, folder, NULL), PL_OK);
     assert_int_equal(later.sample_of[0], 0);
     assert_int_equal(run_folder_publish(&later, &f, folder, s, d, NULL), PL_OK);
     answers(port, "GET", "/checkpoints/checkpoint-000012.safetensors", "twelve");
+    answers(port, "GET", "/samples/real.png", "what it is");
+    answers(port, "GET", "/api/files.json", "\"real\":\"samples/real.png\"");
     answers(port, "GET", "/checkpoints/checkpoint-000002.safetensors", "404");
     assert_int_equal(run_folder_read(&f, "/no/such/folder", &err), PL_EIO);
     assert_non_null(strstr(err.text, "/no/such/folder"));
