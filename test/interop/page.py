@@ -23,6 +23,7 @@ SHOTS = sys.argv[2] if len(sys.argv) > 2 else None
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 RUN = 'a <b>run</b> & "more"'
+NAME = "<b>Anna</b> & 'co\""
 PATIENCE = steps.PATIENCE
 LIFE = 3600  # s of a record, the longest that a node keeps: more than this script takes
 
@@ -189,6 +190,34 @@ def keyboard(browser):
     step("and the focus is seen", not unseen, unseen)
 
 
+CARDS = """
+return [...document.querySelectorAll("#cards li")].map(li => [li.querySelector("p").textContent,
+    ...[...li.querySelectorAll("image")].map(e => e.getAttribute("href")), ...[...li.querySelectorAll("svg")].map(e => e.getAttribute("viewBox"))]);
+"""
+
+
+def samples(browser):
+    """Cards with the real picture and the drawn one; the slider and the time-lapse change what is drawn."""
+    from selenium.webdriver.common.keys import Keys
+    card = lambda caption, step_, window: [caption, "samples/real.png", "samples/%d.png" % step_, window, window]
+    both = lambda step_: [card("a <b>cat", step_, "4 4 64 64"), card("a dog", step_, "72 4 64 64")]
+    shown = lambda: browser.execute_script(CARDS)
+    step("each caption with its real picture and the newest drawn one", wait_for(lambda: shown() == both(9)) and
+         text(browser, "drawn-name") == "9: 3 of 4 nearest to their own picture", (shown(), text(browser, "drawn-name")))
+    sizes = browser.execute_script("return [...document.querySelectorAll('#cards svg')].map(e => e.getBoundingClientRect())"
+                                   ".map(b => Math.abs(b.width - b.height) < 1 && b.width > 40)")
+    step("as squares that can be seen", sizes == [True] * 4, sizes)
+    slider = browser.find_element("id", "drawn-step")
+    slider.send_keys(Keys.HOME)
+    step("the slider goes back to the first step", shown() == both(5), shown())
+    slider.send_keys(Keys.END)
+    button = browser.find_element("id", "drawn-play")
+    button.click()
+    first = [shown() == both(5), button.text]
+    step("the time-lapse begins with the first step and ends with the last",
+         first == [True, "Pause"] and wait_for(lambda: shown() == both(9) and button.text == "Play"), (first, shown(), button.text))
+
+
 def look_at(browser, url, entry):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
@@ -228,7 +257,7 @@ def look_at(browser, url, entry):
     step("so is the share of captions drawn nearest to their own picture", wait_for(lambda: browser.execute_script(
         "return document.querySelectorAll('#chart-nearest path').length") == 1) and "at step 9 3 of 4" in browser.execute_script(
             "return document.getElementById('chart-nearest').getAttribute('aria-label')"))
-    step("the newest pictures and their captions", text(browser, "drawn-name") == "9" and "a <b>cat" in text(browser, "drawn-captions"))
+    samples(browser)
     offered = wait_for(lambda: browser.execute_script("""
         const command = [...document.querySelectorAll("#join pre")].map(e => e.textContent.trim().split("\\n").pop()).find(t => / join /.test(t));
         const path = document.querySelector("#qr path"), code = potluckQR.matrix(command.replace("build/", ""));
@@ -299,7 +328,7 @@ def look_at(browser, url, entry):
 
 def dead_links(browser, folder):
     """Of what is seen: links to this copy's own files that are not there."""
-    links = browser.execute_script("return [...document.querySelectorAll('a[href], img[src]')].filter(e => e.offsetParent)"
+    links = browser.execute_script("return [...document.querySelectorAll('a[href], img[src], image')].filter(e => e.getClientRects().length)"
                                    ".map(e => e.getAttribute('href') || e.getAttribute('src'))")
     return [l for l in links if ":" not in l and not l.startswith("#") and not os.path.isfile(os.path.join(folder, l))], links
 
@@ -366,7 +395,9 @@ def drawn(folder):
         shutil.copy(os.path.join(ROOT, "paper", "figures", "drawn.png"), os.path.join(place, "sheet.png"))
         with open(os.path.join(folder, "checkpoint-%06d.safetensors" % at), "wb") as f:
             f.write(b"weights")
-        for name, value in (("nearest", {"own": own, "of": 4, "among": 99}), ("pictures", {"pictures": [{"caption": "a <b>cat"}]})):
+        shutil.copy(os.path.join(place, "sheet.png"), os.path.join(place, "real.png"))
+        pictures = {"pictures": [{"caption": "a <b>cat"}, {"caption": "a dog"}], "sheet": {"columns": 16, "side": 64, "gap": 4, "pictures": 2}}
+        for name, value in (("nearest", {"own": own, "of": 4, "among": 99}), ("pictures", pictures)):
             with open(os.path.join(place, name + ".json"), "w") as f:
                 json.dump(value, f)
 
@@ -409,7 +440,7 @@ def training():
              "--batch", "2", "--steps", "100000", "--matchmaking-time", "2", "--threads", "1", "--slow", "0.2", "--json",
              "--listen", "/ip4/127.0.0.1/tcp/0"]
     without = ["--exclude", os.path.join(ROOT, "data", "demo", "holdout.txt"), "--evaluate-every", "1"]
-    with Program("train", *words, *without, "--dash", "--out", folder + "/a") as first:
+    with Program("train", *words, *without, "--name", NAME, "--dash", "--out", folder + "/a") as first:
         entry = first.event("listening")["multiaddr"]
         url = first.said("the page: ")
         with Program("train", *words, "--data-seed", "2", "--client-mode", "--join", entry, "--out", folder + "/b"):
@@ -451,6 +482,24 @@ def training():
                      and "slowest of 2" in text(browser, "live-devices")), text(browser, "live-communication"))
                 cells = browser.execute_script("return [...document.querySelectorAll('#peers td')].map(e => e.textContent)")
                 step("the table says who is reached how", "direct" in cells and "client" in cells and any(c.startswith("potluck") for c in cells), cells)
+                named = lambda: browser.execute_script(
+                    "return ['peers', 'board', 'chart-world', 'chart-timeline'].map(id => document.getElementById(id))"
+                    ".map(e => [e.textContent.includes(arguments[0]), !!e.querySelector('b')])", NAME)
+                step("the name that a peer has chosen is text, in the tables, on the map and in the timeline",
+                     wait_for(lambda: named() == [[True, False]] * 4), named())
+                step("and stands before its key", any(c.startswith(NAME + " · 12D3…") for c in cells), cells)
+                step("the health of the swarm", [text(browser, i) for i in ("h-direct", "h-client", "h-failed")] == ["1 of 2", "1", "0 %"],
+                     [text(browser, i) for i in ("h-direct", "h-relayed", "h-client", "h-late", "h-failed")])
+                rates = [r for r in json.loads(fetch(url + "api/history.json"))["samples_per_second"] if r]
+                step("the curve of samples a second is by wall clock, not the sum of what peers could compute",
+                     wait_for(lambda: seen(url)["throughput"]) and all(r < 0.8 * seen(url)["samples_per_second"] for r in rates), (rates, seen(url)))
+                size(browser, 390, 844)
+                outside = browser.execute_script("""
+                    return [...document.querySelectorAll('nav a, #peers td, #health dd')].filter(e => {
+                        const b = e.getBoundingClientRect();
+                        return !b.width || b.left < 0 || b.right > 390;
+                    }).map(e => e.textContent)""")
+                step("on a phone all links and all of a peer's figures are within the screen", not outside, outside)
                 step("and the console is silent", not complaints(browser), complaints(browser))
                 shoot(browser, "training", True)
                 axe_on(browser, "a training's page", (320, "light"), (1280, "dark"))

@@ -272,7 +272,9 @@ static int remember(struct dashboard *d, struct feed_state *now, const struct se
                                .peers = (int64_t)now->peers,
                                .samples = now->samples,
                                .loss = now->loss,
-                               .samples_per_second = now->samples_per_second,
+                               /* In a swarm by wall clock, as the figure above the curve. */
+                               .samples_per_second = now->target > 0 ? now->throughput
+                                                                     : now->samples_per_second,
                                .held_out = now->held_out };
     /* One transaction for each update: the history has all of it or nothing. */
     int rc = history_begin(d->history, err);

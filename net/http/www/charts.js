@@ -133,5 +133,5 @@ function bars(box, rows, max, title) {
     }));
 }
 
-return { element: element, canvas: canvas, widthOf: widthOf, lines: lines, bars: bars };
+return { element: element, canvas: canvas, widthOf: widthOf, ticks: ticks, timeLabel: timeLabel, lines: lines, bars: bars };
 })();

@@ -8,7 +8,7 @@ const POLL = 15000; /* ms, where events don't come through */
 const REPORTS = 30; /* s between a peer's reports of its progress */
 const STALE = 120; /* s without a new line of a log, or an answer of the page's program */
 let total = 0; /* steps of the schedule */
-let history = potluckData.history, board = potluckData.board || [], now = Date.now() / 1000;
+let history = potluckData.history, board = potluckData.board || [], peers = [], now = Date.now() / 1000;
 
 /* --- light and dark --- */
 
@@ -58,6 +58,7 @@ function time(s) {
     if (s < 90) return Math.round(s) + " s";
     return s < 5400 ? Math.round(s / 60) + " min" : (s / 3600).toFixed(1) + " h";
 }
+function percent(x) { return Math.round(100 * x) + " %"; }
 function figure(x, digits) {
     return Number.isFinite(x) ? x.toLocaleString("en", { maximumSignificantDigits: digits }) : "–";
 }
@@ -74,10 +75,11 @@ function bytes(n) {
 
 function fill(body, rows) { /* rows of [text, class, title] */
     body.replaceChildren(...rows.map((cells) => {
-        const tr = document.createElement("tr");
+        const tr = document.createElement("tr"), heads = body.parentElement.tHead.rows[0].cells;
         for (const [text, style, title] of cells) {
             const td = tr.insertCell();
             td.textContent = text;
+            td.dataset.head = heads[td.cellIndex].textContent; /* a phone shows it before the value */
             if (style) td.className = style;
             if (title) td.title = title;
         }
@@ -104,11 +106,14 @@ function stateOf(p) {
     return p.reach === "direct" ? ["direct", "state on", "others call it directly"] : ["reachable", "state on", "says that it can be called"];
 }
 
-function showPeers(peers, now) {
+function showPeers(list, now) {
+    peers = list;
     sayDevices(peers);
+    potluckPeers.health(peers, stateOf, (shown && shown.rounds) || { good: 0, failed: 0 });
+    potluckPeers.world(peers, stateOf);
     const closed = peers.filter((p) => stateOf(p)[0] === "client").length;
     fill(at("peers"), peers.map((p) => [
-        [p.name, "", p.id], stateOf(p), roundTrip(p), [p.step === null ? "–" : String(p.step), "n"],
+        [potluckPeers.label(p), "wrap-words", p.id], stateOf(p), roundTrip(p), [p.step === null ? "–" : String(p.step), "n"],
         [figure(p.samples_per_second, 3), "n"], [figure(p.samples, 6), "n"],
         [figure(p.loss, 3), "n"], [p.version ? bytes(p.sent) : "–", "n",
          Number.isFinite(p.compression) ? "received " + bytes(p.received) + ", compressed " + figure(p.compression, 3) + " times" : ""],
@@ -121,42 +126,16 @@ function showPeers(peers, now) {
 function showBoard() {
     const by = at("board-by").value, sorted = board.slice().sort((a, b) => b[by] - a[by]);
     fill(at("board"), sorted.slice(0, 200).map((p, i) => [
-        [String(i + 1), "n"], [p.name, "", p.id], [figure(p.samples, 9), "n"], [time(p.seconds), "n"],
+        [String(i + 1), "n"], [potluckPeers.label(p), "", p.id], [figure(p.samples, 9), "n"], [time(p.seconds), "n"],
         [Number.isFinite(p.last) ? ago(now - p.last) : "–"]]));
+    potluckPeers.timeline(board, now);
 }
 at("board-by").addEventListener("change", showBoard);
 
 /* --- pictures and checkpoints --- */
 
-let samples = [];
-function percent(x) { return Math.round(100 * x) + " %"; }
-function showNearest() {
-    const counted = samples.filter((s) => s.of > 0), last = counted[counted.length - 1];
-    at("nearest").hidden = !last;
-    if (last)
-        potluckCharts.lines(at("chart-nearest"), counted.map((s) => s.step),
-            [{ name: "nearest to its own picture, by step", values: counted.map((s) => s.own / s.of), zero: true, most: 1, text: percent }],
-            { height: 150, label: (step) => figure(step, 9), title: "Retrieval rate over steps; at step " + figure(last.step, 9) + " " +
-                last.own + " of " + last.of });
-}
-function showDrawn() {
-    const i = Math.min(Number(at("drawn-step").value), samples.length - 1), picture = at("drawn-picture");
-    if (i < 0) return;
-    at("drawn-name").textContent = figure(samples[i].step, 9);
-    picture.alt = "Pictures that the model drew from fixed captions at step " + samples[i].step;
-    if (!picture.src.endsWith("/" + samples[i].path)) picture.src = samples[i].path;
-}
-at("drawn-step").addEventListener("input", showDrawn);
-
 function showFiles(files) {
-    const slider = at("drawn-step"), atEnd = Number(slider.value) >= samples.length - 1;
-    samples = files.samples;
-    at("drawn").hidden = !samples.length;
-    slider.max = Math.max(0, samples.length - 1);
-    if (atEnd) slider.value = slider.max; /* follows, unless somebody looks at an older one */
-    showDrawn();
-    showNearest();
-    at("drawn-captions").textContent = files.captions && files.captions.length ? "In this order: " + files.captions.join(" · ") : "";
+    potluckSamples.show(files);
     at("saved").hidden = !files.checkpoints.length;
     at("checkpoints").replaceChildren(...files.checkpoints.map((c) => {
         const li = document.createElement("li"), a = document.createElement("a");
@@ -287,7 +266,7 @@ function showHistory() {
         potluckCharts.lines(at("chart-sent"), history.time, [{ name: "bytes sent", values: history.sent, zero: true, text: bytes }], { height: 150 });
 }
 
-addEventListener("resize", () => { showHistory(); showNearest(); });
+addEventListener("resize", () => { showHistory(); potluckPeers.world(peers, stateOf); potluckPeers.timeline(board, now); });
 
 /* --- where they come from --- */
 

@@ -1,0 +1,93 @@
+/* peers.js - who takes part: names before keys, the swarm's health, a map by round-trip time, and who came when.
+ * Names are a peer's own words: set as text, and never without its key, which nobody else can have. */
+"use strict";
+const potluckPeers = (function () {
+
+const at = (id) => document.getElementById(id), charts = potluckCharts;
+const ROWS = 24; /* keys of the timeline: those with the most samples */
+const RINGS = [1, 10, 100, 1000]; /* ms */
+
+const label = (p) => p.called ? p.called + " · " + p.name : p.name;
+
+/* --- health: [how it is reached, whether that is good] of each kind --- */
+
+function health(peers, stateOf, rounds) {
+    const count = {}, tries = rounds.good + rounds.failed;
+    for (const p of peers) { const s = stateOf(p)[0]; count[s] = (count[s] || 0) + 1; }
+    const sum = (...names) => names.reduce((n, name) => n + (count[name] || 0), 0);
+    const active = peers.length - sum("gone", "ended", "training");
+    at("health").hidden = !peers.length || active < 1 && !tries;
+    at("h-direct").textContent = sum("direct", "reachable") + " of " + active;
+    at("h-relayed").textContent = sum("relayed");
+    at("h-client").textContent = sum("client");
+    at("h-late").textContent = sum("stale", "joining", "no answer");
+    at("h-failed").textContent = tries > 0 ? +(100 * rounds.failed / tries).toPrecision(2) + " %" : "–";
+    at("h-failed").title = tries > 0 ? rounds.failed + " of " + tries + " rounds" : "";
+}
+
+/* --- the world as this page's machine sees it: near is near in time, whatever the place --- */
+
+/* An angle that stays with the key. */
+function angle(key) {
+    let h = 2166136261;
+    for (let i = 0; i < key.length; i++) h = Math.imul(h ^ key.charCodeAt(i), 16777619) >>> 0;
+    return h / 4294967296 * 2 * Math.PI;
+}
+
+/* Away from the middle, or towards it where the words would leave the picture. */
+function writeBeside(svg, x, y, isRight, words, W) {
+    const long = 7.5 * words.length + 9, right = isRight ? x + long < W : x - long < 0;
+    svg.append(charts.element("text", { x: (x + (right ? 9 : -9)).toFixed(1), y: (y + 4).toFixed(1), class: "ink",
+                                        "text-anchor": right ? "start" : "end" }, words));
+}
+
+function world(peers, stateOf) {
+    const known = peers.filter((p) => Number.isFinite(p.round_trip_ms)), box = at("chart-world");
+    at("world").hidden = !known.length;
+    if (!known.length) return;
+    const W = charts.widthOf(box), H = 320, R = H / 2 - 18, x0 = W / 2, y0 = H / 2;
+    const far = (ms) => R * Math.min(1, Math.max(0.06, (Math.log10(Math.max(ms, 0.1)) + 1) / 4));
+    const sorted = known.map((p) => p.round_trip_ms).sort((a, b) => a - b);
+    const svg = charts.canvas(box, W, H, "Round trips to " + known.length + " of " + peers.length + " peers: the nearest " +
+        sorted[0].toPrecision(2) + " ms, the farthest " + sorted[sorted.length - 1].toPrecision(2) + " ms");
+    for (const ms of RINGS) {
+        svg.append(charts.element("circle", { cx: x0, cy: y0, r: far(ms).toFixed(1), class: "axis" }));
+        svg.append(charts.element("text", { x: x0, y: (y0 - far(ms) - 3).toFixed(1), "text-anchor": "middle" }, ms < 1000 ? ms + " ms" : "1 s"));
+    }
+    svg.append(charts.element("circle", { cx: x0, cy: y0, r: 4, class: "fill-3" }));
+    for (const p of known) {
+        const a = angle(p.key), r = far(p.round_trip_ms), x = x0 + r * Math.cos(a), y = y0 + r * Math.sin(a);
+        const dot = charts.element("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: 5, class: stateOf(p)[1].endsWith(" on") ? "fill-0" : "fill-1" });
+        dot.append(charts.element("title", {}, label(p) + ", " + p.round_trip_ms.toPrecision(2) + " ms, " + stateOf(p)[0]));
+        svg.append(dot);
+        if (known.length <= 40)
+            writeBeside(svg, x, y, x > x0, p.called || p.name, W);
+    }
+}
+
+/* --- the timeline: of each key, from the first record that this page has seen to the last --- */
+
+function timeline(board, now) {
+    const rows = board.filter((p) => Number.isFinite(p.first) && Number.isFinite(p.last)).slice(0, ROWS).sort((a, b) => a.first - b.first);
+    const box = at("chart-timeline"), t0 = Math.min(...rows.map((p) => p.first)), t1 = Math.max(now, ...rows.map((p) => p.last));
+    at("timeline").hidden = !rows.length || !(t1 > t0);
+    if (at("timeline").hidden) return;
+    const W = charts.widthOf(box), wide = W >= 480, left = wide ? 200 : 8, high = wide ? 20 : 34, H = rows.length * high + 30;
+    const X = (t) => left + (t - t0) / (t1 - t0) * (W - left - 16);
+    const svg = charts.canvas(box, W, H, rows.length + " peers, from " + charts.timeLabel(t0, t1 - t0) + " to " + charts.timeLabel(t1, t1 - t0));
+    for (const t of charts.ticks(t0, t1, W / 150)) {
+        svg.append(charts.element("line", { x1: X(t), x2: X(t), y1: 0, y2: H - 22, class: "axis" }));
+        svg.append(charts.element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, charts.timeLabel(t, t1 - t0)));
+    }
+    rows.forEach((p, i) => {
+        const y = i * high + 3, bar = y + (wide ? 0 : 16);
+        svg.append(charts.element("text", wide ? { x: left - 8, y: y + 11, "text-anchor": "end", class: "ink" } : { x: left, y: y + 10, class: "ink" }, label(p)));
+        const e = charts.element("rect", { x: X(p.first).toFixed(1), y: bar, width: Math.max(2, X(p.last) - X(p.first)).toFixed(1), height: 13, rx: 3,
+                                           class: now - p.last < 120 ? "fill-0" : "fill-3" });
+        e.append(charts.element("title", {}, label(p) + ": " + charts.timeLabel(p.first, 60) + " to " + charts.timeLabel(p.last, 60)));
+        svg.append(e);
+    });
+}
+
+return { label: label, health: health, world: world, timeline: timeline };
+})();
