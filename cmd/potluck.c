@@ -1,6 +1,7 @@
 /* potluck.c - the program: a table of commands, and what holds for all of them. */
 #include "cmd.h"
 #include "cmd/common/environment.h"
+#include "cmd/common/json_event.h"
 #include "ref/backend.h"
 #include "runtime/backend_open.h"
 
@@ -84,6 +85,22 @@ static int finish(const char *name, int status)
     return status ? status : 1;
 }
 
+static int has_json(int argc, char **argv)
+{
+    for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--json")) return 1;
+    return 0;
+}
+
+/* With --json a program reads our output: options that are refused are an event, too. */
+static int run(const struct command *c, int argc, char **argv)
+{
+    const int json = has_json(argc, argv); /* before the options are parsed, which moves words */
+    const int status = c->run(argc - 1, argv + 1);
+    if (status && json && *command_complaint()) json_event_error(c->name, command_complaint());
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     const struct command *c;
@@ -100,5 +117,5 @@ int main(int argc, char **argv)
         return finish("--help", help(1, argv));
     if (!strcmp(argv[1], "help")) return finish("help", help(argc, argv));
     if (!(c = find_command(argv[1]))) return 2;
-    return finish(c->name, c->run(argc - 1, argv + 1));
+    return finish(c->name, run(c, argc, argv));
 }

@@ -190,6 +190,20 @@ static int closer(void *context, const struct option_row *row, void *options)
     return 0;
 }
 
+static char complaint[400];
+
+__attribute__((format(printf, 2, 3))) static void complain(const char *name, const char *format,
+                                                           ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(complaint, sizeof complaint, format, args);
+    va_end(args);
+    fprintf(stderr, "potluck %s: %s\n", name, complaint);
+}
+
+const char *command_complaint(void) { return complaint; }
+
 /* "--stesp=5" as typed. PL_EUSE with a line that may name a similar option. */
 static int find_option(struct search *s, const struct command *c, void *options, const char *typed)
 {
@@ -197,15 +211,17 @@ static int find_option(struct search *s, const struct command *c, void *options,
     each_option(c->rows, options, match, s);
     if (s->row && (s->exact || !s->second)) return PL_OK;
     if (s->row) {
-        fprintf(stderr, "potluck %s: option '--%.*s' is ambiguous: --%s, --%s\n", c->name,
-                (int)s->length, s->typed, s->row->name, s->second->name);
+        complain(c->name, "option '--%.*s' is ambiguous: --%s, --%s", (int)s->length, s->typed,
+                 s->row->name, s->second->name);
         return PL_EUSE;
     }
     s->distance = s->length < 6 ? 3 : 4; /* more would be another word */
     if (s->length <= NAME_MAX_BYTES) each_option(c->rows, NULL, closer, s);
-    fprintf(stderr, "potluck %s: unrecognized option '%.80s'", c->name, typed);
-    if (s->row) fprintf(stderr, "; did you mean --%s?\n", s->row->name);
-    else fprintf(stderr, " ('potluck %s --help' lists them)\n", c->name);
+    if (s->row)
+        complain(c->name, "unrecognized option '%.80s'; did you mean --%s?", typed, s->row->name);
+    else
+        complain(c->name, "unrecognized option '%.80s' ('potluck %s --help' lists them)", typed,
+                 c->name);
     return PL_EUSE;
 }
 
@@ -216,7 +232,7 @@ int command_misused(const char *name, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    fprintf(stderr, "potluck %s: %s (see 'potluck %s --help')\n", name, what, name);
+    complain(name, "%s (see 'potluck %s --help')", what, name);
     return PL_EUSE;
 }
 
@@ -239,7 +255,7 @@ static int take_option(const struct command *c, void *options, char **argv, int 
         if (s.row->argument && !value) value = argv[++*at];
         rc = store(s.row, s.options, value, &err);
     }
-    if (rc) fprintf(stderr, "potluck %s: --%s: %s\n", c->name, s.row->name, err.text);
+    if (rc) complain(c->name, "--%s: %s", s.row->name, err.text);
     return rc;
 }
 

@@ -129,6 +129,9 @@ int options_override(const struct command *c, void *options, int argc, char **ar
 int command_misused(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* What the last such line has said, or one of options_parse, without "potluck NAME: "; "": none. */
+const char *command_complaint(void);
+
 /* Letters to insert, remove or replace (Levenshtein) that make the n characters typed a name. */
 int option_edit_distance(const char *typed, size_t n, const char *name);
 

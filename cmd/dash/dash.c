@@ -257,7 +257,7 @@ static int run_dash(int argc, char **argv)
     if (options_parse(&command_dash, &o, argc, argv, NULL, &rc)) return rc;
     if (check(&o)) return 2;
     if (keys(&o, &validators)) {
-        fputs("potluck dash: --run: the name is too long\n", stderr);
+        command_misused("dash", "--run: the name is too long");
         return 2;
     }
     struct dashboard_options page = { .run = o.run,

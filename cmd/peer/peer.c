@@ -221,7 +221,7 @@ static int run_peer(int argc, char **argv)
     if (options_parse(&command_peer, &o, argc, argv, NULL, &rc)) return rc;
     if (check(&o)) return 2;
     if (o.run && validators_add_run(&validators, o.run)) {
-        fputs("potluck peer: --run: the name is too long\n", stderr);
+        command_misused("peer", "--run: the name is too long");
         return 2;
     }
     /* Blocked before any thread begins, so that only live() sees them. */

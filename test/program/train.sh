@@ -129,6 +129,9 @@ said "--resume names what differs" 'warning: --resume with other options: learni
     told --steps 2 --target-batch 4 --lr 0.5 --resume --out "$work/a b" --quiet
 said "and nothing else" '^$' sh -c "'$POTLUCK' train --config test/program/tiny.json --limit 16 --batch 4 --steps 2 --target-batch 4 --lr 0.5 \
     --resume --out '$work/a b' --quiet 2>&1 | grep -c warning: | sed 's/^0$//'"
+said "an option's value that is refused is an event" '^{"event": *"error", *"command": *"train", *"text": *"--data: nowhere' \
+    told --data nowhere --json --steps 1
+said "so is an unknown option" '^{"event": *"error", *"command": *"train", *"text": *".*did you mean --steps' told --json --stepz 1
 said "an error is an event, too" '^{"event": *"error", *"command": *"train", *"text": *".*nosuch' told --run r --json --quiet --tokenizer /nosuch/t --out "$work/e"
 said "the folder is tried before the model is made" 'cannot|No such file|Not a directory|denied' timeout 20 "$POTLUCK" train --config run --out /proc/nosuch
 said "a codec's file is tried before the training" '/proc/nosuch' timeout 60 "$POTLUCK" vqgan train --data data/demo --steps 1000000 --out /proc/nosuch/codec
