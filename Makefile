@@ -74,7 +74,7 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 # Without its packages the program cannot be built: one line says what to type. Some goals need none
 # of them, or install them.
-NEEDS_NOTHING = ref deps demo demo-pictures demo-data demo-codec test test-deps interop-deps data-deps dist deb doc clean help book book-pages
+NEEDS_NOTHING = ref deps demo demo-pictures demo-data demo-codec test test-bare test-deps interop-deps data-deps dist deb doc clean help book book-pages
 ifneq ($(filter-out $(NEEDS_NOTHING),$(or $(MAKECMDGOALS),all)),)
 LACKING := $(shell command -v pkg-config >/dev/null || echo pkg-config; command -v protoc-c >/dev/null || echo protoc-c; \
 	for p in $(PC_LIBS) $(PC_LOADED); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)

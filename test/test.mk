@@ -27,6 +27,13 @@ service-test: all ## the bootstrap peer's systemd unit and container file
 	@POTLUCK=$(BUILD)/potluck sh test/program/service.sh
 .PHONY: service-test
 
+# BARE=DIR: where the chroot is, which is made once; BARE_COMMAND: something shorter, such as 'make deps all'.
+BARE         ?= $(BUILD)/bare
+BARE_COMMAND ?= make test
+test-bare: ## the same on a Debian with nothing but git, make and ca-certificates (root; debootstrap; BARE_COMMAND=...)
+	@sh test/bare.sh $(BARE) '$(BARE_COMMAND)'
+.PHONY: test-bare
+
 # Would a test notice a wrong line? FOLDER=ref, runtime, fast, cuda, data or net; N changes of it (40); SEED; LIST=FILE for
 # changes of one's own; STORE=1 writes rates and survivors into test/mutate/rates.json and the table of paper/results.md.
 mutate: all cuda-on-cpu ## change one line at a time and play the tests of its folder (FOLDER=, N=, SEED=, LIST=, STORE=1)
