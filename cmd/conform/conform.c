@@ -89,7 +89,8 @@ static const struct option_row rows[] = {
       "a folder of such folders" },
     { "report", "FILE", NULL, OPT_PATH(page),
       "write a report as a page (.html) or as data (.json): machine, operations, errors and "
-      "their bounds, times compared with ref and fast; with --golden also its results" },
+      "their bounds, times compared with ref and fast; with --golden also its results; with "
+      "--peer the clauses" },
     { NULL, NULL, NULL, OPT_HEADING, "Testing a peer" },
     { NULL, NULL, NULL, OPT_TABLE(peer, conform_peer_rows), NULL },
     { 0 },
@@ -102,7 +103,7 @@ const struct command command_conform = {
     .synopsis = "[--backend B] [--filter S] [--seed N] [--quick] [--bench]\n"
                 "--golden DIR [--backend B] [--filter S]\n"
                 "--report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n"
-                "--peer MULTIADDR [--run ID] [--prefix P [--class NAME]] [--wait SECONDS]",
+                "--peer MULTIADDR [--run ID] [--prefix P [--class NAME]] [--report FILE]",
     .about =
         "Tests a backend: runs every operation and the reference on the same random values and "
         "compares the results. With --golden it replays values recorded from the original "
@@ -122,7 +123,7 @@ static int run_conform(int argc, char **argv)
     long failed;
     int status;
     if (options_parse(&command_conform, &o, argc, argv, NULL, &status)) return status;
-    if (conform_peer_misused(&o.peer, o.golden || o.page)) return 2;
+    if (conform_peer_misused(&o.peer, o.golden != NULL)) return 2;
     if (o.is_bench) o.pair.timing = PAIR_BENCH;
     if ((o.golden || o.page) && o.is_bench) {
         command_misused("conform", "--bench goes with neither --golden nor --report");
@@ -132,7 +133,7 @@ static int run_conform(int argc, char **argv)
         fprintf(stderr, "potluck conform: %s\n", err.text);
         return 1;
     }
-    if (o.peer.address) return conform_peer(&o.peer, &be);
+    if (o.peer.address) return conform_peer(&o.peer, &be, o.page);
     printf("backend %s\n", be.note);
     if (o.page) return report(&be, &o.pair, o.golden, o.page);
     if (o.golden ? golden_run(&be, o.golden, o.pair.filter, NULL, NULL, &failed, &err)

@@ -292,8 +292,50 @@ static void facts(FILE *f, const json_t *report)
     fputs("</dl>\n", f);
 }
 
+/* --- of a peer ------------------------------------------------------------------------- */
+
+static void clauses(FILE *f, const json_t *list)
+{
+    long count[3] = { 0 };
+    static const char *const results[] = { "passed", "failed", "skipped" };
+    size_t i;
+    json_t *c;
+    json_array_foreach((json_t *)(uintptr_t)list, i, c) for (int k = 0; k < 3; k++)
+        count[k] += !strcmp(text(c, "result"), results[k]);
+    fprintf(f, "<p class=\"verdict%s\">%ld passed, %ld failed, %ld skipped</p>\n",
+            count[1] ? " bad" : "", count[0], count[1], count[2]);
+    fputs(TABLE("Clauses") "<th>section</th><th class=\"words\">clause</th><th>result</th>"
+                           "<th class=\"words\">why</th></tr>\n",
+          f);
+    json_array_foreach((json_t *)(uintptr_t)list, i, c)
+    {
+        fputs("<tr>", f);
+        cell(f, "", text(c, "section"));
+        cell(f, "words", text(c, "clause"));
+        cell(f, strcmp(text(c, "result"), "failed") ? "" : "bad", text(c, "result"));
+        cell(f, "words", text(c, "why"));
+        fputs("</tr>\n", f);
+    }
+    fputs("</table></div>\n", f);
+}
+
+static void peer_report(FILE *f, const json_t *report)
+{
+    const json_t *peer = json_object_get(report, "peer");
+    fputs("<dl>\n", f);
+    fact(f, "Address", text(peer, "address"));
+    if (*text(peer, "run")) fact(f, "Run", text(peer, "run"));
+    if (*text(peer, "prefix")) fact(f, "Prefix", text(peer, "prefix"));
+    fact(f, "Date", text(report, "date"));
+    fact(f, "Tested by potluck", text(report, "potluck"));
+    fputs("</dl>\n", f);
+    clauses(f, json_object_get(report, "clauses"));
+}
+
 char *conform_page(const json_t *report)
 {
+    const json_t *peer = json_object_get(report, "peer");
+    const char *name = peer ? "a peer" : text(json_object_get(report, "backend"), "name");
     char *page = NULL;
     size_t bytes;
     FILE *f = open_memstream(&page, &bytes);
@@ -303,16 +345,20 @@ char *conform_page(const json_t *report)
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
           "<title>Conformance of ",
           f);
-    escaped(f, text(json_object_get(report, "backend"), "name"));
+    escaped(f, name);
     fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<h1>Conformance of ",
             style);
-    escaped(f, text(json_object_get(report, "backend"), "name"));
+    escaped(f, name);
     fputs("</h1>\n", f);
-    verdict(f, report);
-    facts(f, report);
-    operations(f, report);
-    golden(f, report);
-    all_cases(f, report);
+    if (peer) {
+        peer_report(f, report);
+    } else {
+        verdict(f, report);
+        facts(f, report);
+        operations(f, report);
+        golden(f, report);
+        all_cases(f, report);
+    }
     fputs("</main>\n</body>\n</html>\n", f);
     broken = ferror(f);
     if (fclose(f) || broken) {

@@ -1,6 +1,7 @@
 /* conform_peer.c - `potluck conform --peer`: checks another implementation of a peer over the
  * network. The clauses are in test/peer/. */
 #include "conform_peer.h"
+#include "conform_report.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/averaging_options.h"
 
@@ -9,35 +10,37 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* A line on the terminal, and in the report if there is one. */
+static void put(struct walk *w, const char *word, const char *result, const char *section,
+                const char *what, const char *why)
+{
+    printf("%-4s %-13s %s%s%s\n", word, section, what, why ? ": " : "", why ? why : "");
+    fflush(stdout);
+    if (w->report) conform_report_clause(w->report, section, what, result, why);
+}
+
 int walk_clause(struct walk *w, const char *section, const char *what, int good, const char *why,
                 ...)
 {
+    char text[1024];
     va_list args;
-    if (good) {
-        w->passed++;
-        printf("ok   %-13s %s\n", section, what);
-    } else {
-        w->failed++;
-        printf("FAIL %-13s %s: ", section, what);
-        va_start(args, why);
-        vprintf(why, args);
-        va_end(args);
-        putchar('\n');
-    }
-    fflush(stdout);
+    *(good ? &w->passed : &w->failed) += 1;
+    va_start(args, why);
+    vsnprintf(text, sizeof text, why, args);
+    va_end(args);
+    put(w, good ? "ok" : "FAIL", good ? "passed" : "failed", section, what, good ? NULL : text);
     return good;
 }
 
 void walk_skip(struct walk *w, const char *section, const char *what, const char *why, ...)
 {
+    char text[1024];
     va_list args;
     w->skipped++;
-    printf("skip %-13s %s: ", section, what);
     va_start(args, why);
-    vprintf(why, args);
+    vsnprintf(text, sizeof text, why, args);
     va_end(args);
-    putchar('\n');
-    fflush(stdout);
+    put(w, "skip", "skipped", section, what, text);
 }
 
 #define OPTIONS struct conform_peer
@@ -63,13 +66,13 @@ const struct option_row conform_peer_rows[] = {
 int conform_peer_misused(const struct conform_peer *o, int something_else)
 {
     if (o->address && something_else)
-        return command_misused("conform", "--peer goes with neither --golden nor --report");
+        return command_misused("conform", "--peer does not go with --golden");
     if (!o->address && (o->run || o->prefix))
         return command_misused("conform", "--run and --prefix go with --peer");
     return PL_OK;
 }
 
-int conform_peer(struct conform_peer *o, const struct pl_backend *be)
+int conform_peer(struct conform_peer *o, const struct pl_backend *be, const char *page)
 {
     struct walk w = { .be = be,
                       .run = o->run,
@@ -82,6 +85,7 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be)
     struct swarm_options options = {
         .cmd = "conform", .join = &o->address, .join_count = 1, .visitor = 1
     };
+    struct conform_report report = { NULL };
     struct multiaddr_target target;
     struct swarm s;
     struct pl_err err = { "" };
@@ -91,10 +95,17 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be)
                 err.text[0] ? err.text : "no /p2p/ID at its end");
         return 2;
     }
+    if (page && (conform_report_path(page, &err) ||
+                 conform_report_open_peer(&report, o->address, o->run, o->prefix, &err))) {
+        fprintf(stderr, "potluck conform: %s\n", err.text);
+        return 2;
+    }
+    if (page) w.report = &report;
     if (cmd_membership_open(&o->membership, &options.auth, &err) ||
         swarm_open(&s, &options, &err)) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
         membership_close(&o->membership);
+        conform_report_close(&report);
         return 1;
     }
     w.swarm = &s;
@@ -109,6 +120,11 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be)
     talk_clear(&w.talk);
     swarm_close(&s);
     membership_close(&o->membership);
+    if (page && conform_report_write(&report, page, &err)) {
+        fprintf(stderr, "potluck conform: %s\n", err.text);
+        w.failed++;
+    } else if (page) printf("report: %s\n", page);
     printf("%ld passed, %ld failed, %ld skipped\n", w.passed, w.failed, w.skipped);
+    conform_report_close(&report);
     return w.failed != 0;
 }

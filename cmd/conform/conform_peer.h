@@ -21,7 +21,8 @@ extern const struct option_row conform_peer_rows[];
 /* Returns 1 for options that need --peer, or if --peer is combined with another mode. */
 int conform_peer_misused(const struct conform_peer *o, int something_else);
 
-/* Prints the lines and the closing count. The exit status: 2 for a malformed address. */
-int conform_peer(struct conform_peer *o, const struct pl_backend *be);
+/* Prints the lines and the closing count, and writes them to `page` (.html or .json), if it is not
+ * NULL. The exit status: 2 for a malformed address or a page that cannot be written. */
+int conform_peer(struct conform_peer *o, const struct pl_backend *be, const char *page);
 
 #endif

@@ -64,13 +64,19 @@ static json_t *machine(void)
                      (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "system", text_of(kernel));
 }
 
-int conform_report_open(struct conform_report *r, const struct pl_backend *be,
-                        const struct pair_options *options, struct pl_err *err)
+static void today(char date[32])
 {
     time_t now = time(NULL);
     struct tm utc;
-    char date[32] = "";
-    if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%d", &utc);
+    *date = 0;
+    if (gmtime_r(&now, &utc)) strftime(date, 32, "%Y-%m-%d", &utc);
+}
+
+int conform_report_open(struct conform_report *r, const struct pl_backend *be,
+                        const struct pair_options *options, struct pl_err *err)
+{
+    char date[32];
+    today(date);
     r->operations = json_array();
     r->cases = json_array();
     r->golden = json_array();
@@ -123,6 +129,27 @@ void conform_report_golden(void *context, const struct golden_total *t)
            json_pack("{s:s, s:I, s:I, s:f, s:o}", "area", t->area, "passed", (json_int_t)t->passed,
                      "failed", (json_int_t)t->failed, "worst", t->worst, "of",
                      text_of(t->worst_case)));
+}
+
+int conform_report_open_peer(struct conform_report *r, const char *address, const char *run,
+                             const char *prefix, struct pl_err *err)
+{
+    char date[32];
+    today(date);
+    r->clauses = json_array();
+    r->root = json_pack("{s:s, s:s, s:{s:o, s:o?, s:o?}, s:o}", "potluck", PL_VERSION, "date", date,
+                        "peer", "address", text_of(address), "run", run ? text_of(run) : NULL,
+                        "prefix", prefix ? text_of(prefix) : NULL, "clauses", r->clauses);
+    return r->root ? PL_OK : pl_fail(err, PL_ENOMEM, "report: out of memory");
+}
+
+void conform_report_clause(struct conform_report *r, const char *section, const char *what,
+                           const char *result, const char *why)
+{
+    if (!r->root) return;
+    append(r, r->clauses,
+           json_pack("{s:o, s:o, s:s, s:o?}", "section", text_of(section), "clause", text_of(what),
+                     "result", result, "why", why ? text_of(why) : NULL));
 }
 
 int conform_report_write(const struct conform_report *r, const char *path, struct pl_err *err)

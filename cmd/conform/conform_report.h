@@ -12,6 +12,7 @@
 struct conform_report {
     json_t *root;                        /* the whole report */
     json_t *operations, *cases, *golden; /* its lists; borrowed */
+    json_t *clauses;                     /* the list of a peer's report; borrowed */
 };
 
 /* Whether the name says how to write it: .json or .html, in a folder that can be written to. */
@@ -20,6 +21,13 @@ int conform_report_path(const char *path, struct pl_err *err);
 /* Describes the machine, the backend and what is going to be run. */
 int conform_report_open(struct conform_report *r, const struct pl_backend *be,
                         const struct pair_options *options, struct pl_err *err);
+/* The same of a peer: its address, the run and the prefix that are tested (NULL: none). */
+int conform_report_open_peer(struct conform_report *r, const char *address, const char *run,
+                             const char *prefix, struct pl_err *err);
+/* A clause of the walk; result is passed, failed or skipped, why is NULL where there is nothing to
+ * say. Peers' words may be in it. */
+void conform_report_clause(struct conform_report *r, const char *section, const char *what,
+                           const char *result, const char *why);
 /* Take what pair_all and golden_run report; context is the report. */
 void conform_report_case(void *context, const struct pair_outcome *outcome);
 void conform_report_operation(void *context, const struct pair_total *total);

@@ -22,6 +22,7 @@ struct walk {
     const char *compression;         /* how tensors are cut: the group's setting */
     size_t threshold, part_bytes;
     double patience; /* s that we wait until it looks for a group */
+    void *report;    /* where clauses are written down, too; NULL */
     long passed, failed, skipped;
 };
 

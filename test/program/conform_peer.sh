@@ -31,7 +31,22 @@ walk() { # what, a walk...
 }
 
 start "$work/a" joined "$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0
-walk "an initial peer; averagers that are not there are skipped" walked 50 "$(address "$work/a")" --run nobody
+walk "an initial peer; averagers that are not there are skipped" walked 50 "$(address "$work/a")" --run nobody --report "$work/peer.json"
+cp "$work/log" "$work/walked"
+check "the report has each clause of it, with its result" python3 - "$work/peer.json" "$work/walked" <<'END'
+import json, sys
+report, lines = json.load(open(sys.argv[1])), open(sys.argv[2]).read().splitlines()
+word = {"passed": "ok", "failed": "FAIL", "skipped": "skip"}
+told = ["%-4s %-13s %s%s" % (word[c["result"]], c["section"], c["clause"], ": " + c["why"] if c["why"] else "") for c in report["clauses"]]
+assert report["peer"]["run"] == "nobody" and report["peer"]["address"].startswith("/ip4/127.0.0.1/tcp/")
+assert len(told) > 50 and told == [l for l in lines if l.split(" ")[0] in word.values()], (told, lines)
+END
+walk "the same for a page" walked 50 "$(address "$work/a")" --run '<i>nobody' --report "$work/peer.html"
+cp "$work/log" "$work/walked"
+check "with a row for each clause, and text as text" sh -c \
+    'grep -q "&lt;i&gt;nobody" "$0" && ! grep -q "<i>" "$0" && [ "$(grep -c "^<tr><td" "$0")" -eq "$(grep -cE "^(ok|FAIL|skip) " "$1")" ]' \
+    "$work/peer.html" "$work/walked"
+refuses 2 "ends neither in .json nor in .html" "$POTLUCK" conform --peer "$(address "$work/a")" --report "$work/peer.txt"
 averager() { # a new one for each walk: it averages once
     start "$work/b" ready "$POTLUCK" average --json --prefix walk --tensors data/demo/codec.safetensors \
         --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 8 --timeout 300 --share-seconds 60
