@@ -85,7 +85,8 @@ static double estimated_samples(const struct progress_record *r, double now)
 void progress_update(struct progress_view *v, const struct progress_record *records, size_t count,
                      int any, const struct progress_local *mine, double target_batch, double now)
 {
-    double estimated = 0, speed = SPEED_MIN, n = (double)count;
+    const double n = (double)count, crowd = fmax(1, n / PROGRESS_FETCH_PEERS);
+    double estimated = 0, speed = SPEED_MIN;
     memset(v, 0, sizeof *v);
     v->epoch = mine->epoch;
     /* No records at all: the swarm is this peer. */
@@ -110,9 +111,11 @@ void progress_update(struct progress_view *v, const struct progress_record *reco
     }
     v->eta = now + fmax(0, target_batch - estimated) / speed;
     /* Poll again after n / max(n + 3, 1.2 n) of the remaining time: at most 5/6 of it, and less
-     * in a small swarm, where one newcomer changes the estimate more. */
-    v->next_fetch = now + clip((v->eta - now) * n / fmax(n + 3, 1.2 * n), PROGRESS_FETCH_MIN,
-                               PROGRESS_FETCH_MAX);
+     * in a small swarm, where one newcomer changes the estimate more. In a large one a poll costs
+     * more, as it brings everybody's record, and tells less. */
+    v->next_fetch = now + clip((v->eta - now) * n / fmax(n + 3, 1.2 * n),
+                               fmin(PROGRESS_FETCH_MIN * crowd, PROGRESS_FETCH_MIN_LARGE),
+                               fmin(PROGRESS_FETCH_MAX * crowd, PROGRESS_FETCH_MAX_LARGE));
 }
 
 /* eta = now + max_k max(0, target - estimated_k) / speed_k     peers k at the global epoch

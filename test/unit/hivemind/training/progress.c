@@ -114,6 +114,26 @@ static void next_poll(void **state)
     assert_float_equal(view_of(r, 1, 1).next_fetch, NOW + 10, 1e-9);
 }
 
+/* The more peers, the seldomer each polls: both limits grow in proportion, up to a record's life and
+ * what a search for a group can wait. */
+static void crowds_poll_seldom(void **state)
+{
+    static const struct {
+        size_t n;
+        double least, most;
+    } cases[] = { { 100, 0.5, 10 }, { 200, 1, 20 }, { 600, 3, 60 }, { 2000, 3, 60 } };
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        const size_t n = cases[i].n;
+        struct progress_record *r = calloc(n, sizeof *r);
+        assert_non_null(r);
+        for (size_t k = 0; k < n; k++) r[k] = record((uint8_t)k, 5, 0, 1e6, 0);
+        assert_float_equal(view_of(r, n, 1).next_fetch, NOW + cases[i].least, 1e-9);
+        for (size_t k = 0; k < n; k++) r[k] = record((uint8_t)k, 5, 0, 1e-6, 0);
+        assert_float_equal(view_of(r, n, 1).next_fetch, NOW + cases[i].most, 1e-9);
+        free(r);
+    }
+}
+
 /* What strangers claim stops at the largest number. */
 static void sums_stop_at_the_largest_number(void **state)
 {
@@ -291,6 +311,7 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(samples_of_one_epoch_speeds_of_all),
                                         cmocka_unit_test(age_of_a_record_is_clipped),
                                         cmocka_unit_test(next_poll),
+                                        cmocka_unit_test(crowds_poll_seldom),
                                         cmocka_unit_test(sums_stop_at_the_largest_number),
                                         cmocka_unit_test(speed_is_a_corrected_average),
                                         cmocka_unit_test(progress_there_and_back),
