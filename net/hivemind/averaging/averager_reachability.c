@@ -3,18 +3,53 @@
  *
  *   reachable             calls, matchmaking and parts: the bandwidth of the options, or what was
  *                         measured
+ *   behind NAT, direct    the same, while each peer of our last group has a direct connection to us
  *   behind NAT, relayed   calls and matchmaking, but no parts: bandwidth 0, so it reduces nothing
  *   neither               it can only ask
  *
- * All three are learned while the program runs, and change. [spec hivemind-protocol 4.3] */
+ * All four are learned while the program runs, and change. [spec hivemind-protocol 4.3] */
 #include "averager_internal.h"
 
-/* A peer behind NAT states 0 and reduces nothing: parts between two such peers would travel through
- * a relay, which carries 128 KiB. Its own streams to the others, and their answers on them,
- * need none. */
+#define CONNECT_LIMIT 30.0 /* s to connect to a groupmate, relay included */
+
+/* Returns 1 if each peer of the last group has a direct connection to us, in either direction. */
+static int reaches_last_group(const struct averager *a)
+{
+    const struct peer_id *list = a->round.protected_peers, *self = host_id(a->host);
+    size_t others = 0;
+    for (size_t i = 0; i < a->round.protected_count; i++) {
+        if (peer_id_equal(&list[i], self)) continue;
+        if (!host_is_direct(a->host, &list[i])) return 0;
+        others++;
+    }
+    return others > 0;
+}
+
+/* Only an attempt: nobody waits for it. */
+static void on_connected(void *context, int status, const struct peer_id *peer,
+                         const struct pl_err *err)
+{
+    (void)context, (void)status, (void)peer, (void)err;
+}
+
+/* Through the relay at first; DCUtR then makes the connection a direct one, where the routers allow
+ * that (libp2p/relay/dcutr.h). */
+void averager_connect_group(struct averager *a)
+{
+    for (size_t i = 0; a->search.behind_nat && i < a->round.protected_count; i++) {
+        const struct peer_id *peer = &a->round.protected_peers[i];
+        if (!peer_id_equal(peer, host_id(a->host)) && !host_is_connected(a->host, peer))
+            host_connect(a->host, peer, CONNECT_LIMIT, on_connected, NULL);
+    }
+}
+
+/* Without direct connections a peer behind NAT states 0 and reduces nothing: parts between two such
+ * peers would travel through a relay, which carries 128 KiB. Its own streams to the others, and
+ * their answers on them, need none. A groupmate that is new may not reach us: it loses that round,
+ * and in the next we state 0. */
 double averager_stated_bandwidth(const struct averager *a)
 {
-    if (a->search.behind_nat) return 0;
+    if (a->search.behind_nat && !reaches_last_group(a)) return 0;
     return a->o.bandwidth == PL_BANDWIDTH_UNKNOWN ? bandwidth_stated(a->bandwidth) : a->o.bandwidth;
 }
 

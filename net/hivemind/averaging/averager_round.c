@@ -416,6 +416,7 @@ void averager_round_begin(struct averager *a)
         (void)equivocation_log_add(&a->verify.log, a->round.began, &verifier_rules, &a->round.group,
                                    allreduce_round(a->round.x));
     averager_protect(a, &a->round.group);
+    averager_connect_group(a);
     averager_attach_parked(a);
     averager_drive(a);
 }

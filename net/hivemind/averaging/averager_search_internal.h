@@ -46,13 +46,15 @@ void averager_search_cancel(struct averager *a);
 /* The gather message has changed: for leaders that are asked from now on, and for our followers. */
 void averager_search_gather(struct averager *a);
 
-/* In our gather message; 0 behind NAT. */
+/* In our gather message; 0 behind NAT, unless the last group has direct connections to us. */
 double averager_stated_bandwidth(const struct averager *a);
 /* Behind NAT although it is not in client mode. */
 int averager_is_behind_nat(const struct averager *a);
 /* Whether others can call us becomes known, and changes, while we search. 1: the gather message has
  * changed. */
 int averager_check_reachability(struct averager *a);
+/* Behind NAT: opens connections to those of our group that have none to us. */
+void averager_connect_group(struct averager *a);
 /* Not even through a relay; 0 for a client. */
 int averager_cannot_be_called(const struct averager *a);
 

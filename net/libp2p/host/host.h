@@ -66,6 +66,8 @@ void host_unwatch(struct host *h, struct host_watch *w);
  * peer's: PL_EPROTO. PL_ELIMIT: its list is full of better ones. PL_ENOMEM. */
 int host_learn(struct host *h, const struct peer_id *peer, const struct multiaddr *a, double ttl_s);
 int host_is_connected(const struct host *h, const struct peer_id *peer);
+/* 1: connected, and not through a relay. */
+int host_is_direct(const struct host *h, const struct peer_id *peer);
 /* The far end of our best connection, for people and checks. PL_ENOTFOUND when there is none. */
 int host_remote_address(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
 /* Our own end of it. */

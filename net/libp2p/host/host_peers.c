@@ -82,6 +82,12 @@ int host_is_connected(const struct host *h, const struct peer_id *id)
     return connection_best(core_find_peer(&h->core, id)) != NULL;
 }
 
+int host_is_direct(const struct host *h, const struct peer_id *id)
+{
+    const struct connection *c = connection_best(core_find_peer(&h->core, id));
+    return c && !c->relayed;
+}
+
 int host_remote_address(const struct host *h, const struct peer_id *id, struct multiaddr *a)
 {
     const struct connection *c = connection_best(core_find_peer(&h->core, id));

@@ -101,6 +101,52 @@ static void hidden_reduce_nothing(void **state)
     all_agree();
 }
 
+static void has_shares(const struct peer *p, size_t first, size_t second)
+{
+    assert_true(await(&p->done, 1));
+    if (p->status) fail_msg("peer %zu: %s", (size_t)(p - peers), p->err.text);
+    assert_int_equal(share_of(p, &peers[0]), first);
+    assert_int_equal(share_of(p, &peers[1]), second);
+}
+
+static void begin_again(struct peer *p)
+{
+    p->done = 0;
+    loop_call(loop, begin, p);
+}
+
+/* The connection that it has made itself carries the others' parts, too: from the second round on
+ * it reduces as much as anybody. */
+static void hidden_reduce_what_reaches_them(void **state)
+{
+    relays = 1;
+    add(0, 0);
+    announce = "/ip4/127.0.0.1/tcp/9";
+    add(0, 0);
+    await_relay(&peers[1]);
+    for (size_t i = 0; i < 2; i++) begin_one(&peers[i], 2);
+    for (size_t i = 0; i < 2; i++) has_shares(&peers[i], VALUES, 0);
+    make_mean();
+    for (size_t i = 0; i < 2; i++) begin_again(&peers[i]);
+    for (size_t i = 0; i < 2; i++) has_shares(&peers[i], VALUES / 2, VALUES / 2);
+    for (size_t i = 0; i < 2; i++) has_mean(&peers[i]);
+}
+
+/* Two that reach each other through the relay alone: in the next round, too, they reduce nothing. */
+static void hidden_from_each_other_reduce_nothing(void **state)
+{
+    relays = 1;
+    add(0, 0);
+    announce = "/ip4/127.0.0.1/tcp/9";
+    add(0, 0), add(0, 0);
+    for (size_t i = 1; i < count; i++) await_relay(&peers[i]);
+    for (size_t i = 0; i < count; i++) begin_one(&peers[i], count);
+    for (size_t i = 0; i < count; i++) assert_true(await(&peers[i].done, 1));
+    make_mean();
+    for (size_t i = 0; i < count; i++) begin_again(&peers[i]);
+    all_agree();
+}
+
 static void *close_soon(void *port)
 {
     usleep(700000); /* longer than three need to find each other */
@@ -200,8 +246,12 @@ static void all_hidden_share(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = { TEST(hidden_reduce_nothing), TEST(known_before_the_search),
-                                        TEST(told_after_entering), TEST(found_out_in_the_search),
+    const struct CMUnitTest tests[] = { TEST(hidden_reduce_nothing),
+                                        TEST(hidden_reduce_what_reaches_them),
+                                        TEST(hidden_from_each_other_reduce_nothing),
+                                        TEST(known_before_the_search),
+                                        TEST(told_after_entering),
+                                        TEST(found_out_in_the_search),
                                         cmocka_unit_test(all_hidden_share) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
