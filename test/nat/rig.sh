@@ -3,8 +3,10 @@
 #
 #   rig.sh up NAME KIND_A KIND_B    makes the hosts NAME-a and NAME-b, each behind a router of its kind, and on the
 #                                   internet between them NAME-relay (11.1.1.2) and NAME-other (11.2.2.2)
-#   rig.sh ip NAME a|b              the host's own address
-#   rig.sh restart NAME a|b         its router forgets all mappings, as one that is switched off and on
+#   rig.sh swarm NAME KIND...       NAME-relay as above, and for each kind a host: NAME-0, NAME-1, ...
+#   rig.sh ip NAME HOST             the host's own address
+#   rig.sh restart NAME HOST        its router forgets all mappings, as one that is switched off and on
+#   rig.sh move NAME HOST           its router gets another address on the internet
 #   rig.sh down NAME                removes them all
 #
 #   none        no router: a public address
@@ -46,7 +48,8 @@ rules() { in_ns "$1" nft -f - || skip "nft makes no rules of this kind"; } # nam
 
 # What a router does with its two devices, lan and wan.
 nat() { # namespace, kind
-    in_ns "$1" sysctl -qw net.ipv4.ip_forward=1
+    # A router that has restarted knows nothing of connections that were open.
+    in_ns "$1" sysctl -qw net.ipv4.ip_forward=1 net.netfilter.nf_conntrack_tcp_loose=0
     case $2 in
     full | restricted)
         # The table of mappings that the kernel does not keep by itself: who may come in, and to which host.
@@ -135,22 +138,42 @@ host() { # a or b, kind, N on the internet
 
 name=${2:-}
 [ -n "$name" ] || fail "usage: rig.sh up NAME KIND_A KIND_B | ip NAME a|b | restart NAME a|b | down NAME"
-case $1 in
-up)
+begin() {
     [ "$(id -u)" = 0 ] || skip "it takes root"
     for tool in ip nft; do command -v $tool >/dev/null || skip "no $tool found (make test-deps)"; done
     down
     add net && in_ns net sysctl -qw net.ipv4.ip_forward=1
     add relay && attach relay 1
+}
+wan_route() { in_ns "$1" ip route replace default via "$2"; } # namespace, gateway: a device that was down has lost it
+case $1 in
+up)
+    begin
     add other && attach other 2
     host a "$3" 3 && host b "$4" 4
     ;;
+swarm)
+    begin
+    shift 2
+    number=0
+    for kind; do host "$number" "$kind" $((number + 20)); number=$((number + 1)); done
+    ;;
 ip) in_ns "$3" ip -4 -o address show | awk '$2 != "lo" { sub("/.*", "", $4); print $4 }' ;;
 restart)
-    ruleset=$(in_ns "router-$3" nft list ruleset)
+    # Masquerading forgets what it has mapped for a device that goes down.
+    way=$(in_ns "router-$3" ip route show default | awk '{ print $3 }')
     in_ns "router-$3" ip link set wan down
-    in_ns "router-$3" nft flush ruleset
-    printf '%s\n' "$ruleset" | in_ns "router-$3" nft -f -
+    in_ns "router-$3" nft flush map ip nat open 2>/dev/null
+    in_ns "router-$3" ip link set wan up
+    wan_route "router-$3" "$way"
+    ;;
+move)
+    old=$(in_ns "router-$3" ip -4 -o address show dev wan | awk '{ print $4 }')
+    way=${old%.*/*}.1
+    in_ns "router-$3" ip address del "$old" dev wan
+    in_ns "router-$3" nft flush map ip nat open 2>/dev/null
+    in_ns "router-$3" ip address add "${old%.*/*}.9/24" dev wan
+    wan_route "router-$3" "$way"
     ;;
 down) down ;;
 *) fail "rig.sh: no command '$1'" ;;
