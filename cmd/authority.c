@@ -1,5 +1,5 @@
-/* authority.c - `potluck authority`: who may take part in a swarm. Users are on a list, their
- * peers get tokens that expire soon; a user who is removed from the list is excluded once the last
+/* authority.c - `potluck authority`: access tokens for the users of a swarm. Users are on a list,
+ * and their peers get short-lived tokens; a user removed from the list is excluded once the last
  * token has expired. */
 #include "cmd.h"
 #include "cmd/common/json_event.h"
@@ -168,7 +168,7 @@ static int invite(const struct requests *w, struct pl_err *err)
 
 /* --- serving ---------------------------------------------------------------------------------- */
 
-/* Until a signal; says what has happened when something has. */
+/* Runs until a signal, and prints each event. */
 static void watch(struct authority_server *s, const struct requests *w, const sigset_t *ends)
 {
     static const struct timespec a_while = { .tv_sec = 1 };

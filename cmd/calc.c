@@ -1,4 +1,4 @@
-/* calc.c - `potluck calc`: what training a model takes, term by term. [TTT 2.2] */
+/* calc.c - `potluck calc`: the memory for training a model, term by term. [TTT 2.2] */
 #include "cmd.h"
 #include "cmd/train/train_job.h"
 #include "data/files/json.h"
@@ -15,7 +15,8 @@ struct request {
     struct pl_memory_plan plan;
     const char *model;
     int original, json, models;
-    /* In the order given. They change what the model brings, so they wait until it is known. */
+    /* In the order given. They change the model's own settings, so they wait until the model is
+     * known. */
     struct {
         const char *name, *value;
     } set[SETTINGS_MAX];

@@ -47,10 +47,10 @@ const struct command command_new_run = {
     .summary = "write the manifest of a new run, by five questions or by options",
     .synopsis = "[--out FILE]\n--run ID [OPTION ...]",
     .about =
-        "Writes what all peers of a new run agree on: name, model, data, steps, target batch, "
-        "optimizer, compression, tokenizer. Asks for the first five on a terminal; with --run it "
-        "takes everything from options. The first peer trains by the file and publishes it, "
-        "signed, so that others need its address alone.",
+        "Writes the manifest of a new run, which all of its peers share: name, model, data, "
+        "steps, target batch, optimizer, compression, tokenizer. Asks for the first five on a "
+        "terminal; with --run it takes everything from options. The first peer trains by the file "
+        "and publishes it, signed, so that others need its address alone.",
     .rows = rows,
     .notes = "Next: potluck train --manifest run.json",
     .run = run_new_run,

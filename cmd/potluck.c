@@ -1,4 +1,4 @@
-/* potluck.c - the program: a table of commands, and what holds for all of them. */
+/* potluck.c - the program: a table of commands, and rules for all of them. */
 #include "cmd.h"
 #include "cmd/common/environment.h"
 #include "cmd/common/json_event.h"
@@ -74,8 +74,8 @@ static int help(int argc, char **argv)
     return 0;
 }
 
-/* The exit status: what was printed must also have arrived. Nothing is said of a reader that has
- * closed its end, as head does once it has seen enough. */
+/* The exit status: the output must also have been written. A reader that has closed its end, like
+ * head, is no error. */
 static int finish(const char *name, int status)
 {
     struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };

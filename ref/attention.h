@@ -26,7 +26,7 @@ extern "C" {
 typedef int pl_attention_fn(float *o, float *lse, const float *qkv, int B, int n, int H, int d,
                             const struct pl_mask *mask, const uint8_t *key_mask);
 
-/* dqkv (B,n,3,H,d) is overwritten, from do_ (B,n,H,d) and what the forward pass left.
+/* dqkv (B,n,3,H,d) is overwritten, from do_ (B,n,H,d) and the values saved by the forward pass.
  * Tolerance: 1e-5 of the largest gradient; with --precision bf16 the same of each product on the
  * way to it, with the weights' errors. dqkv must not be qkv. */
 typedef int pl_attention_backward_fn(float *dqkv, const float *do_, const float *qkv,

@@ -1,7 +1,7 @@
-/* backend.c - the reference's table: its operations, and the host's memory as a device's. It is
- * where every backend starts from, so an operation that a backend leaves out is computed here.
+/* backend.c - the reference's table: its operations, and the host's memory as a device's. Every
+ * backend starts from this table, so an operation that a backend leaves out is computed here.
  *
- * Allocation, copies and sync are what a device's driver would do; on the host they are malloc and
+ * Allocation, copies and sync are a driver's job on a device; on the host they are malloc and
  * memcpy. Everything that makes training faster without changing it (page-locked memory,
  * asynchronous copies, several devices) stays NULL: callers fall back. */
 #include "backend.h"

@@ -1,5 +1,5 @@
 /* backend.h - the table of operations. It arrives filled with the reference; a backend overwrites
- * what it does better. Models call the table and run on every backend.
+ * the operations that it does better. Models call the table and run on every backend.
  *
  * Pointers to floats and ids in an operation's arguments are the backend's memory (for ref and
  * fast that is the host's); structs, and what a comment calls host memory, are the caller's. */
@@ -123,7 +123,7 @@ enum pl_precision { PL_FLOAT32, PL_BF16 };
 struct pl_backend {
     size_t size; /* sizeof of the caller's table: entries past it don't exist */
     const char *name;
-    char note[256]; /* what was chosen at run time: CPU kernels, BLAS core, device; one line */
+    char note[256]; /* chosen at run time: CPU kernels, BLAS core, device; one line */
 
     /* Memory of the backend; alloc gives zeroed, 64-byte aligned bytes or NULL; operations'
      * arguments may lie anywhere in them, aligned to their element. put and get move bytes from and
@@ -142,12 +142,12 @@ struct pl_backend {
 #define PL_MEMBER(name, type) type *name;
     PL_OPERATIONS_FIRST(PL_MEMBER)
 
-    /* From then on alloc, and what operations take for themselves, stay within so many bytes of the
-     * device; 0: whatever there is. PL_EUSE: no memory of its own. */
+    /* Limits the device memory of alloc and of the operations' own buffers to this many bytes; 0:
+     * no limit. PL_EUSE: the backend has no memory of its own. */
     int (*set_memory)(size_t bytes);
-    /* Why the latest allocation failed, for the user: what was asked for, held, and allowed; or
-     * what a device that failed has said. "" if nothing has, or nothing is known. Of the calling
-     * thread; valid until it calls something else. */
+    /* Why the latest allocation failed, for the user: bytes requested, held and allowed; or the
+     * message of a device that failed. "" if nothing failed, or the reason is unknown. For the
+     * calling thread; valid until its next call. */
     const char *(*memory_error)(void);
 
     /* Runs task(context, i) for i = 0 to n-1, at the same time where there are threads for it, and
@@ -155,12 +155,12 @@ struct pl_backend {
      * to their task's thread. NULL, as in the reference: not offered; nothing would be faster. */
     int (*parallel_for)(int n, int (*task)(void *context, int i), void *context);
 
-    /* What a backend may offer besides operations. Entries may be NULL: call them through
+    /* Optional functions besides the operations. Entries may be NULL: call them through
      * runtime/transfer.h, which falls back.
      *
      * Asynchronous copies overlap with operations: one begins when everything called before has
      * ended, and until copy_end neither side may be touched. *ticket names the copy on the thread's
-     * device. copy_join: what is called from then on begins when all copies begun so far have
+     * device. copy_join: operations called after it begin when all copies begun before it have
      * ended. host_alloc: zeroed, 64-byte aligned page-locked memory of the host. */
     void *(*host_alloc)(size_t bytes);
     void (*host_free)(void *p);
@@ -191,8 +191,8 @@ struct pl_backend {
 #undef PL_MEMBER
 };
 
-/* What a plug-in exports. `be` arrives filled with the reference. PL_EDEVICE: not on this machine,
- * with the reason in be->note. */
+/* The function that a plug-in exports. `be` arrives filled with the reference. PL_EDEVICE: not on
+ * this machine, with the reason in be->note. */
 typedef int pl_backend_v1_fn(struct pl_backend *be);
 pl_backend_v1_fn pl_backend_v1;
 

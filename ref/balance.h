@@ -12,7 +12,7 @@ extern "C" {
 #define PL_BANDWIDTH_UNKNOWN (-1.0) /* taken as the mean of those that are known and not 0 */
 #define PL_BALANCE_PEERS_MAX 65536  /* groups of the reference run have at most 256 */
 
-/* Peer i, who reduces the fraction w_i, moves (N-2) w_i + 1 vectors over its bandwidth b_i; the
+/* Peer i, which reduces the fraction w_i, moves (N-2) w_i + 1 vectors over its bandwidth b_i; the
  * slowest sets the time, t. It is least where all peers that reduce end together, at the water
  * level:
  *
@@ -21,15 +21,15 @@ extern "C" {
  * N >= 1, bandwidth (N) >= 0, one above 0; two peers share equally. */
 void pl_balance_level(double *fraction, const double *bandwidth, int N);
 
-/* Often other fractions end as soon, and a group has to take the same: those at which the
- * hivemind's solver ends [balance_program.h], or the water level's in groups that are too large for
- * it. Peers with bandwidth 0 are clients and get nothing; where no bandwidth is known the unknown
- * ones share equally. After that, fractions below min_size / total become 0 (unless all are), and 9
- * decimals are kept, as the peers do.
+/* Often other fractions take the same time, and all peers of a group have to choose the same: those
+ * at which hivemind's solver ends [balance_program.h], or the water level's in groups that are too
+ * large for it. Peers with bandwidth 0 are clients and get nothing; if no bandwidth is known, the
+ * unknown ones share equally. After that, fractions below min_size / total become 0 (unless all
+ * are), and 9 decimals are kept, as the peers do.
  *
- *   fraction (N)  out; sums to 1 but for what min_size took away, and 1e-8
+ *   fraction (N)  out; sums to 1, except for fractions set to 0 by min_size, within 1e-8
  *
- * Returns PL_EUSE where no peer has bandwidth, or one is neither unknown nor finite and >= 0. */
+ * Returns PL_EUSE if no peer has bandwidth, or one is neither unknown nor finite and >= 0. */
 int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_t total,
                          size_t min_size, struct pl_err *err);
 

@@ -45,7 +45,7 @@ static void times_a_transposed(double *out, const struct program *p, const doubl
     memcpy(out + p->n, y, (size_t)p->m * sizeof *y);
 }
 
-/* A D A' = L L', with the entries that are not 0 written out. 0: it is no more positive
+/* A D A' = L L', with the entries that are not 0 written out. 0: it is no longer positive
  * definite. */
 static int factor(struct method *f)
 {

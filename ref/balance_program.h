@@ -1,4 +1,4 @@
-/* balance_program.h - the point at which the peers' own solver ends. [spec hivemind-protocol 5.1]
+/* balance_program.h - the solution at which hivemind's solver ends. [spec hivemind-protocol 5.1]
  *
  * The least time of an exchange is a linear program whose optimum is often not unique; a group has
  * to agree on one, so the solver's path is part of the protocol: a homogeneous self-dual interior
@@ -13,9 +13,8 @@
  * at most a hundred. */
 #define PL_BALANCE_PROGRAM_MAX 256
 
-/* N peers with bandwidths b >= 0, one above 0. fraction is what each reduces, before it is
- * rounded; it sums to 1 within the method's 1e-8. PL_EAGAIN: too many, or numerically hopeless;
- * PL_ENOMEM. */
+/* N peers with bandwidths b >= 0, one above 0. fraction is each peer's share, before rounding; it
+ * sums to 1 within the method's 1e-8. PL_EAGAIN: too many, or numerically hopeless; PL_ENOMEM. */
 int pl_balance_program(double *fraction, const double *b, int N);
 
 #endif

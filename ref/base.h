@@ -1,5 +1,5 @@
-/* base.h - what every folder shares: status codes, error messages, checked
- * sizes, allocation. Needs libc only. */
+/* base.h - shared by every folder: status codes, error messages, checked sizes, allocation. Needs
+ * libc only. */
 #ifndef PL_BASE_H
 #define PL_BASE_H
 
@@ -12,8 +12,8 @@ extern "C" {
 
 #define PL_VERSION "0.1.0"
 
-/* Status: 0 is success, negatives say what kind of trouble it was. Our own
- * mistakes are assertions and never come back as a status. */
+/* Status: 0 is success, negative values name the kind of error. Programming errors are assertions,
+ * never a status. */
 enum {
     PL_OK = 0,
     PL_ENOMEM = -1,  /* the machine has no memory left */
@@ -27,8 +27,8 @@ enum {
     PL_ENOTFOUND = -9
 };
 
-/* The one sentence a user reads: names the file or peer, the place, and what
- * was expected. Callers may pass NULL where they don't care. */
+/* The one sentence a user reads: names the file or peer, the place, and what was expected. Callers
+ * that do not need it may pass NULL. */
 struct pl_err {
     char text[512];
 };
@@ -45,10 +45,10 @@ const char *pl_status_name(int status);
 /* n * size if it fits into size_t and is at most PTRDIFF_MAX; otherwise returns PL_ELIMIT. */
 int pl_size_mul(size_t *out, size_t n, size_t size);
 
-/* Zeroed, 64-byte aligned memory for n elements of `size` bytes (n may be 0).
- * NULL when there is none or the product overflows. Release with pl_free. */
+/* Zeroed, 64-byte aligned memory for n elements of `size` bytes (n may be 0). NULL: no memory, or
+ * the product overflows. Release with pl_free. */
 void *pl_alloc(size_t n, size_t size);
-/* The same, holding anything, for those who write it all. */
+/* The same, uninitialized, for callers that write all of it. */
 void *pl_alloc_unset(size_t n, size_t size);
 void pl_free(void *p);
 

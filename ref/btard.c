@@ -1,7 +1,7 @@
-/* btard.c - the mathematics of BTARD-SGD: a round of averaging whose reducers can be checked by
- * anybody. [BTARD: Gorbunov 2021, arXiv 2106.11257, 3 and appendix] [TTT 2.1, security]
+/* btard.c - the mathematics of BTARD-SGD: a round of averaging in which every peer can check the
+ * reducers. [BTARD: Gorbunov 2021, arXiv 2106.11257, 3 and appendix] [TTT 2.1, security]
  *
- *   1. commit      peers publish hashes of what they will send, before they see anything
+ *   1. commit      peers publish hashes of the values that they will send, before they see any
  *   2. aggregate   each reducer averages its part by CenteredClip
  *   3. lot         a random direction z_j for each part j, from seeds that all peers committed to,
  *                  so that no peer could choose it
@@ -176,7 +176,7 @@ int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
         double corrected = 0;
         int recompute;
         verdict->sums[j] = 0;
-        /* 4. every peer's s_ij and norm once more, from what it sent */
+        /* 4. every peer's s_ij and norm once more, from the values that it sent */
         pl_btard_direction(z, r->d, b, r->seed, (uint32_t)j);
         for (size_t i = 0; i < n; i++) {
             double s, norm;

@@ -1,8 +1,8 @@
-/* btard.h - Byzantine-tolerant all-reduce: what is committed to, drawn by lot, checked and who is
- * banned, as pure functions. A protocol sends between them. [TTT 2.1, security]
- * [BTARD: Gorbunov 2021, arXiv 2106.11257, 3 and appendix] [spec numerics 12]
+/* btard.h - Byzantine-tolerant all-reduce: commitments, random choices, checks and bans, as pure
+ * functions. A protocol sends the messages between them. [TTT 2.1, security] [BTARD: Gorbunov 2021,
+ * arXiv 2106.11257, 3 and appendix] [spec numerics 12]
  *
- * n peers; peer j aggregates part j of everybody's gradient with CenteredClip, run to convergence.
+ * n peers; peer j aggregates part j of all gradients with CenteredClip, run to convergence.
  * Matrices over (sender i, aggregator j) are n x n, row i. All is host memory. */
 #ifndef PL_BTARD_H
 #define PL_BTARD_H
@@ -19,7 +19,7 @@ extern "C" {
  * reference needs libc only. */
 typedef void pl_hash_fn(uint8_t hash[PL_HASH_BYTES], const void *data, size_t bytes);
 
-/* What all peers agreed on. */
+/* Settings that all peers agreed on. */
 struct pl_btard {
     pl_hash_fn *hash;
     double tau;       /* CenteredClip's radius */
@@ -34,8 +34,8 @@ struct pl_btard {
 void pl_btard_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, const float *part,
                      size_t d);
 
-/* The aggregate of a part: CenteredClip from the lower median of x (n,d), then rounded to float32,
- * which is what is committed to and sent. */
+/* The aggregate of a part: CenteredClip from the lower median of x (n,d), then rounded to float32;
+ * this value is committed to and sent. */
 int pl_btard_aggregate(float *aggregate, const struct pl_btard *b, pl_centered_clip_fn *clip,
                        pl_median_fn *median, const float *x, int n, size_t d);
 
@@ -60,18 +60,17 @@ void pl_btard_direction(double *z, size_t d, const struct pl_btard *b,
 
 /* --- verifications --- */
 
-/* What sender i reports about part j: with the difference D = x - aggregate,
+/* Sender i's report about part j: with the difference D = x - aggregate,
  * *s = <z, D> min(1, tau / |D|) and *norm = |D|. */
 void pl_btard_report(double *s, double *norm, const struct pl_btard *b, const double *z,
                      const float *x, const float *aggregate, size_t d);
 
-/* Verification 1, by the aggregator, who has x: is a report what it should be? What is not a number
- * never is. */
+/* Verification 1, by the aggregator, who has x: is a report correct? NaN never is. */
 int pl_btard_report_holds(const struct pl_btard *b, double s, double norm, double reported_s,
                           double reported_norm);
 
 /* Verification 2, by all peers: the column's s sum to 0 exactly at CenteredClip's fixed point. Give
- * it the sum after verification 1 has replaced what was false. */
+ * it the sum after verification 1 has replaced false reports. */
 int pl_btard_sum_holds(const struct pl_btard *b, double sum);
 
 /* Verification 3: do more than half of a column's norms exceed delta_max? Then all peers recompute
@@ -94,9 +93,10 @@ int pl_btard_validators(int *order, uint8_t round_seed[PL_HASH_BYTES], const str
 
 struct pl_btard_round {
     int n;
-    size_t d;               /* elements of a part */
-    const float *sent;      /* (n, n d): what the aggregators received and hashes committed to */
-    const float *aggregate; /* (n, d): as published */
+    size_t d; /* elements of a part */
+    /* (n, n d): the values that the aggregators received, and to which the hashes commit */
+    const float *sent;
+    const float *aggregate;                   /* (n, d): as published */
     const double *reported_s, *reported_norm; /* (n, n) */
     const uint8_t *seed;
 };

@@ -16,10 +16,10 @@ struct pl_clip {
     int iterations;      /* >= 1 */
     double stop_norm;    /* end after a step whose Euclidean norm is at most this; < 0: never */
     double stop_largest; /* the same for the step's largest element */
-    double total;        /* what the pulls are divided by; 0: the sum of the weights */
+    double total;        /* divisor of the sum of pulls; 0: the sum of the weights */
 };
 
-/* What came of it. */
+/* The result. */
 struct pl_clip_result {
     int iterations; /* done */
     int clipped;    /* inputs beyond the radius in the last iteration */

@@ -1,5 +1,5 @@
-/* compress.h - float32 in fewer bits, for the way to other peers. [TTT 2.1, communication] What
- * the buffers look like on the wire is wire.h's matter. Everything here lies in host memory. */
+/* compress.h - float32 in fewer bits, for the way to other peers. [TTT 2.1, communication] wire.h
+ * has the layout of the buffers on the wire. Everything here lies in host memory. */
 #ifndef PL_COMPRESS_H
 #define PL_COMPRESS_H
 
@@ -17,7 +17,7 @@ typedef int pl_float16_encode_fn(void *out, const float *x, size_t n);
 typedef int pl_float16_decode_fn(float *x, const void *in, size_t n);
 
 /* 256 equal bins over six standard deviations around the mean; an entry of the table is the mean of
- * what fell into its bin, 0 for an empty bin; whatever lies beyond falls into the outer two.
+ * the values in its bin, 0 for an empty bin; values beyond the bins count in the outer two.
  *
  *   scale = 6 sigma / 256,  sigma = |x - mean| / sqrt(n - 1)
  *   codes[i] = clamp(round((x[i] - mean) / scale) + 128, 0, 255), ties to even
@@ -67,8 +67,8 @@ pl_meanstd16_encode_fn ref_meanstd16_encode, fast_meanstd16_encode, cuda_meanstd
 pl_meanstd16_decode_fn ref_meanstd16_decode, fast_meanstd16_decode, cuda_meanstd16_decode;
 pl_quantile8_encode_fn ref_quantile8_encode, fast_quantile8_encode, cuda_quantile8_encode;
 
-/* The uniform codes of what was PL_F16 or PL_BF16_T before it was widened: hivemind takes the mean
- * first, so that it is rounded to `type`, and widens then. Tolerance as above. */
+/* The uniform codes of values that were PL_F16 or PL_BF16_T before they were widened: hivemind
+ * takes the mean first, so that it is rounded to `type`, and then widens. Tolerance as above. */
 void pl_uniform8_encode_narrow(uint8_t *codes, float table[PL_CODES], const float *x, size_t n,
                                enum pl_dtype type);
 

@@ -1,5 +1,5 @@
-/* conv.c - a convolution is a matrix product over patches: what a kernel's window sees (im2col).
- * [VQGAN] [spec images-and-text 1.1]
+/* conv.c - a convolution is a matrix product over patches, the kernel's windows (im2col). [VQGAN]
+ * [spec images-and-text 1.1]
  *
  *   y[o][p]  = b[o] + sum_k w[o][k] patch_p[k]       k over channels and the K x K window
  *   dx[c][p] = sum_k w'[c][k] dpatch_p[k]            the windows that p takes part in

@@ -106,7 +106,7 @@ int pl_dgc_take(uint32_t *index, double *value, double *a, double *u, size_t n, 
     return PL_OK;
 }
 
-/* What all workers sent, as a mean: w -= lr * update */
+/* The mean of all workers' messages: w -= lr * update */
 void pl_dgc_add(double *update, const uint32_t *index, const double *value, size_t count,
                 int workers)
 {

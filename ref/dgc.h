@@ -1,5 +1,5 @@
-/* dgc.h - Deep Gradient Compression: only the largest entries travel, what stays at home is added
- * up there. [Lin et al. 2018, arXiv 1712.01887, 3, alg. 4] [spec numerics 14]
+/* dgc.h - Deep Gradient Compression: only the largest entries are sent, the others are accumulated
+ * locally. [Lin et al. 2018, arXiv 1712.01887, 3, alg. 4] [spec numerics 14]
  *
  * Values are double, to measure faster versions by. Host memory. */
 #ifndef PL_DGC_H
@@ -21,7 +21,7 @@ size_t pl_dgc_count(size_t n, double sparsity);
 /* One worker's step, without the sending:
  *   g is clipped to Euclidean norm limit = (global threshold) / sqrt(workers)
  *   u = momentum u + g          momentum correction
- *   a = a + u                   what has not been sent yet
+ *   a = a + u                   accumulated, not sent yet
  * g, u, a (n); g stays as it is. */
 void pl_dgc_accumulate(double *u, double *a, const double *g, size_t n, double momentum,
                        double limit);

@@ -18,7 +18,8 @@ size_t pl_dtype_size(enum pl_dtype t)
     return size[t];
 }
 
-/* A float32 as its bits: 1 sign, 8 exponent (bias 127), 23 mantissa. memcpy is what C allows. */
+/* A float32 as its bits: 1 sign, 8 exponent (bias 127), 23 mantissa. C allows this only by
+ * memcpy. */
 static uint32_t bits_of(float x)
 {
     uint32_t bits;

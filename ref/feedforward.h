@@ -36,12 +36,12 @@ struct pl_ffn {
 /* The reference run's feed-forward layer: y (M,D) = W2 geglu(z) + b2, z = W1 x + b1. [TTT 3.1] One
  * operation, because z (M,2C) is the largest buffer of a block: a backend may hold only some rows
  * of it at a time, and use them while they are in its caches. z NULL: not wanted. With --precision
- * bf16 what only its own products read may lie in bfloat16: a z that is not wanted, the gated
- * values, the gradients of both. */
+ * bf16, values that only its own products read may be stored in bfloat16: a z that is not wanted,
+ * the gated values, the gradients of both. */
 typedef int pl_ffn_fn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D,
                       int C);
 /* dx (M,D) is overwritten, gradients in dw are added to; y (M,D), when not NULL, receives the
- * layer's output, which a reversible block subtracts. z: what the forward pass gave, used up here,
+ * layer's output, which a reversible block subtracts. z: from the forward pass, overwritten here,
  * or NULL: then it is computed again. dx may be dy. */
 typedef int pl_ffn_backward_fn(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
                                float *z, const float *x, const struct pl_ffn *w, int M, int D,

@@ -2,7 +2,7 @@
  * in codebook.h. [Jang et al. 2017] [spec images-and-text 1.6]
  *
  *   token = argmax_n (l_n + noise_n)                      noise = -log(-log u), u uniform
- *   y_n   = softmax((l_n + noise_n) / temperature)        what training decodes
+ *   y_n   = softmax((l_n + noise_n) / temperature)        decoded in training
  *   KL(q || uniform) = sum_n q_n log(q_n N),  q = softmax(l)
  *
  * Logits l are (B,N,P): N tokens at each of P places. The largest of l + noise is a sample of

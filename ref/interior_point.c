@@ -64,7 +64,7 @@ static double step_length(const struct method *f, double of_the_way)
     return fmin(1, fmin(a, to_border(&x->kappa, &d->kappa, 1, of_the_way)));
 }
 
-/* The direction for one gamma; the corrector knows what the predictor left out. */
+/* The direction for one gamma; the corrector includes the terms that the predictor left out. */
 static void direction(struct method *f, double gamma, int corrects)
 {
     const struct program *p = &f->p;

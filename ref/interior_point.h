@@ -10,7 +10,7 @@ struct method;
 struct program {
     void (*times_a)(double *out, const struct program *p, const double *x);            /* A x */
     void (*times_a_transposed)(double *out, const struct program *p, const double *y); /* A' y */
-    /* f->factor = the Cholesky factor L of A D A'. 0: it is not positive definite any more. */
+    /* f->factor = the Cholesky factor L of A D A'. 0: it is no longer positive definite. */
     int (*factor)(struct method *f);
     int k, slow;         /* slow: k, or 0 for two peers: rows of the middle kind */
     int n, m, variables; /* w and xi; rows; and with slacks */
@@ -19,8 +19,8 @@ struct program {
 };
 
 /* The iterate (x, y, z, tau, kappa) of the homogeneous self-dual model, a direction, and what a
- * step needs; all of it in one block of memory. x, z >= 0 with x z -> 0; tau scales the
- * solution, x / tau, and kappa > 0 would show that there is none. */
+ * step needs; all of it in one block of memory. x, z >= 0 with x z -> 0; tau scales the solution, x
+ * / tau, and kappa > 0 would show that no solution exists. */
 struct point {
     double *x, *y, *z, tau, kappa;
 };

@@ -10,7 +10,7 @@
  * learns destroys another. With r every tensor moves by lr times its own norm, however large its
  * gradients are.
  *
- * What is stored is float32, in the order of operations of the reference run's optimizer; norms are
+ * Stored values are float32, in the order of operations of the reference run's optimizer; norms are
  * summed in double. Where the moments are 8-bit codes, pl_moments_step decodes and encodes them
  * around 1. */
 #include "lamb.h"

@@ -20,7 +20,7 @@ struct pl_loss_segment {
 /* logits = x W^T + b, then -log softmax at the label, averaged over B and the segment's
  * positions.
  *   loss    (segments)  HOST memory: each segment's unweighted mean
- *   logp    (B,S)       log-probability of each label, 0 where there is none; NULL: not wanted
+ *   logp    (B,S)       log-probability of each label, 0 without a label; NULL: not wanted
  *   dx      (B,S,D)     gradient of sum weight * mean, overwritten; NULL: forward only, and then
  *                       dW and db are not touched
  *   dW, db  (V,D), (V)  added to

@@ -1,5 +1,5 @@
-/* moments.h - what an optimizer remembers of one tensor: running means of the gradient and of its
- * square, either as floats or as 8-bit codes with a scale per block. [8-bit optimizers 2] */
+/* moments.h - an optimizer's state for one tensor: running means of the gradient and of its square,
+ * either as floats or as 8-bit codes with a scale per block. [8-bit optimizers 2] */
 #ifndef PL_MOMENTS_H
 #define PL_MOMENTS_H
 

@@ -16,7 +16,7 @@ struct pl_muon {
 };
 
 /* X (a,b) = an approximation of U V^T, where G = U S V^T. Singular values end between about 0.55
- * and 1.2, not at 1: the polynomial is chosen for speed at small ones, and the sign of G is what
+ * and 1.2, not at 1: the polynomial is chosen for speed at small ones, and only the sign of G
  * matters. X must not overlap G; both are the backend's memory. PL_OK, PL_ENOMEM or PL_EDEVICE. */
 int pl_newton_schulz(float *X, const float *G, int a, int b, int steps,
                      const struct pl_backend *be);

@@ -11,8 +11,9 @@ extern "C" {
 
 /* Layer norm over the last axis: y = (x - mean) / sqrt(var + eps) * weight + bias, var biased.
  *   x, y (M,D)   weight, bias (D)   y may be x
- * Tolerance: 16 * 2^-24 * (|y - bias| + |weight| * rms / sqrt(var + eps) + |bias|), rms the root
- * of the row's mean square: a mean in float32 is as good as what it sums up, not as itself. */
+ * Tolerance: 16 * 2^-24 * (|y - bias| + |weight| * rms / sqrt(var + eps) + |bias|), rms the root of
+ * the row's mean square: the error of a mean in float32 is relative to the largest summands, not to
+ * the mean. */
 typedef int pl_layer_norm_fn(float *y, const float *x, const float *weight, const float *bias,
                              int M, int D, float eps);
 /* dx (M,D) = gradient (with `add` 1: added); dweight, dbias (D) are added to. Mean and variance are

@@ -1,6 +1,6 @@
 /* onebit.h - 1-bit Adam: after a warm-up the second moment is frozen, and of the first only signs
- * and one scale travel; what that loses is carried over. [Tang et al. 2021, arXiv 2102.02888, alg.
- * 1] [spec numerics 13]
+ * and one scale are sent; the error is carried over to the next step. [Tang et al. 2021, arXiv
+ * 2102.02888, alg. 1] [spec numerics 13]
  *
  * Values are double, to measure faster versions by. Host memory. */
 #ifndef PL_ONEBIT_H
@@ -42,7 +42,7 @@ void pl_onebit_expand(double *x, const uint8_t *bits, double scale, size_t n);
 int pl_onebit_worker(uint8_t *bits, double *scale, double *error, const double *m, const double *g,
                      size_t n, size_t padded, double beta1);
 
-/* What the server of `slice` answers: the mean of all workers' signs on its slice, compressed.
+/* The response of the server of `slice`: the mean of all workers' signs on its slice, compressed.
  *   worker_bits (workers, padded / 8), worker_scale (workers)
  *   bits (padded / workers / 8), error (padded / workers)  */
 int pl_onebit_server(uint8_t *bits, double *scale, double *error, const uint8_t *worker_bits,

@@ -63,8 +63,8 @@ static int borders(size_t *border, const double *fraction, int N, size_t total, 
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Parts are never divided: one across a border belongs to the peer that has most of it. The reducer
- * of [at, at + length); *peer is the one whose share is being dealt out, and moves on. */
+/* Parts are never divided: one across a border belongs to the peer that has most of it. Returns the
+ * reducer of [at, at + length); *peer, whose share is being assigned, advances. */
 static int reducer_of(const size_t *border, int *peer, size_t at, size_t length)
 {
     int best = *peer;

@@ -1,7 +1,7 @@
 /* powersgd.c - PowerSGD: a gradient matrix M (a,b) is sent as two thin ones, P (a,r) and Q (b,r),
  * of which each round computes one step of the power iteration. [Vogels et al. 2019, alg. 1]
  *
- *   1. M += G                         G the gradient, M what is left from rounds before
+ *   1. M += G                         G the gradient, M the error of earlier rounds
  *   2. P  = M Q,  averaged by the group
  *   3. P  = orthogonalize(P)
  *   4. Q  = M^T P,  averaged by the group

@@ -1,6 +1,6 @@
-/* powersgd.h - PowerSGD as the swarm's peers do it: a gradient matrix travels as two thin factors,
- * what they miss stays at home and comes along next time.
- * [Vogels et al. 2019, arXiv 1905.13727, alg. 1 and 2] [spec numerics 10]
+/* powersgd.h - PowerSGD as in hivemind: a gradient matrix is sent as two thin factors, and their
+ * error is added to the next gradient. [Vogels et al. 2019, arXiv 1905.13727, alg. 1 and 2] [spec
+ * numerics 10]
  *
  * A round of tensor t, the averages being the group's:
  *
@@ -47,9 +47,9 @@ int pl_powersgd_q(struct pl_powersgd *s);
 int pl_powersgd_restore(float *G, struct pl_powersgd *s);
 
 /* Modified Gram-Schmidt on the columns of P (a,r), host memory: a column shorter than 1e-8 is
- * divided by that, so zero stays zero. Of columns that depend on each other rounding noise is left,
- * and that is normalised like anything else, as the peers do: P^T P is then not quite 1, and what
- * comes out wrong stays in M for the next round. */
+ * divided by that, so zero stays zero. Of columns that depend on each other rounding noise is left
+ * and is normalised, too, as in hivemind: P^T P is then not quite 1, and the error stays in M for
+ * the next round. */
 void pl_orthogonalize(float *P, int a, int r);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@ extern "C" {
 
 /* A code book is 256 ascending values in [-1, 1] whose spacing grows with their size: seven
  * decades, each with twice the entries of the one below. Gradients and first moments need signs;
- * second moments spend the sign's bit on twice the entries. */
+ * second moments use the sign's bit for twice the entries. */
 enum pl_map { PL_MAP_SIGNED, PL_MAP_UNSIGNED };
 
 /* How a value finds its code. The three differ in rare codes only, and any reader decodes all of

@@ -1,9 +1,9 @@
-/* reduce.c - what the reducer of a part does with the values that reach it, straight from their
- * messages: halves and 8-bit codes are widened one value at a time, so no sender's part is ever
- * stored a second time as float32. [TTT 3.3]
+/* reduce.c - the sum of a part and its deltas, computed directly from the senders' messages: halves
+ * and 8-bit codes are widened one value at a time, so no sender's part is ever stored a second time
+ * as float32. [TTT 3.3]
  *
  *   add     sum_i += w_k x_k,i             for each sender k, in the order of arrival
- *   delta   sum_i / sum_k w_k - x_k,i      what sender k is sent back
+ *   delta   sum_i / sum_k w_k - x_k,i      sent back to sender k
  *
  * reduce_fused.c has compositions of these two. */
 #include "reduce.h"

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Values as they travel, without a copy: what a reducer keeps of a part is its message. */
+/* Encoded values, without a copy: a reducer keeps the message of a part. */
 struct pl_coded {
     enum pl_compression method; /* NONE: float32; FLOAT16: halves; UNIFORM8: codes into the table */
     const void *data;      /* n values of it in the machine's order; float32 may be unaligned */
@@ -18,7 +18,7 @@ struct pl_coded {
 };
 
 /* Both work in host memory, and every backend gives the same bits: a group whose members have
- * different hardware must agree on what was sent.
+ * different hardware must agree on the values that were sent.
  *
  * sum[i] = sum[i] + weight * x[i], the product and the sum each rounded once. */
 typedef int pl_average_add_fn(float *sum, const struct pl_coded *x, float weight, size_t n);
@@ -42,7 +42,7 @@ struct pl_sender {
  *
  * sum = 0, then average_add of each sender in turn. */
 typedef int pl_average_sum_fn(float *sum, const struct pl_sender *from, int senders, size_t n);
-/* x += 1 * the delta of such a sum from x, which may be what a sender's data point to. */
+/* x += 1 * the delta of such a sum from x; x may be a sender's own data. */
 typedef int pl_average_apply_fn(float *x, const struct pl_sender *from, int senders, float weight,
                                 size_t n);
 /* uniform8_encode of the delta (n >= 1): codes (n) and their table. */

@@ -3,7 +3,7 @@
  * sequences.
  *
  *   uniform   the upper 53 bits times 2^-53, in [0,1)
- *   below n   the remainder, after refusing what would favour small ones
+ *   below n   the remainder, after rejecting draws that would favour small ones
  *   normal    sqrt(-2 log u) cos(2 pi v): a point of a round normal distribution has this radius
  *             and this angle (Box and Muller) */
 #include "rng.h"
@@ -30,7 +30,7 @@ void pl_rng_init(struct pl_rng *rng, uint64_t seed, uint64_t stream)
     for (int i = 0; i < 4; i++) rng->s[i] = splitmix64(&x);
 }
 
-/* xoshiro256**: shifts and rotations move the state, 5 and 9 scramble what is given out. */
+/* xoshiro256**: shifts and rotations move the state, 5 and 9 scramble the output. */
 uint64_t pl_rng_u64(struct pl_rng *rng)
 {
     uint64_t *s = rng->s, result = rotl(s[1] * 5, 7) * 9, t = s[1] << 17;

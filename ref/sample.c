@@ -2,7 +2,7 @@
  * [TTT 3.4]
  *
  *   1. filter   keep the k largest logits, or the fewest whose probabilities sum to p
- *   2. softmax  over what is kept, of z / temperature
+ *   2. softmax  over the kept tokens, of z / temperature
  *   3. draw     u uniform in [0,1): the first token at which the probabilities' sum exceeds u
  *
  * Both filters want the largest logits in falling order and rarely all of them, so a heap of
@@ -13,8 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-/* column[0..left-1] is a heap, the largest first; column[left..V-1] is what was taken from it, the
- * first taken last. */
+/* column[0..left-1] is a heap, the largest first; column[left..V-1] are the tokens taken from it,
+ * the first taken last. */
 struct falling {
     const float *z;
     int *column, left, V;
@@ -64,15 +64,15 @@ static int next_largest(struct falling *f)
     return top;
 }
 
-/* Drops what is below the k-th largest: the survivors are what was taken. */
+/* Drops all below the k-th largest: the tokens taken remain. */
 static void keep_top_k(struct falling *f, int k)
 {
     while (f->V - f->left < k) next_largest(f);
     while (f->left && f->z[f->column[0]] == f->z[f->column[f->left]]) next_largest(f);
 }
 
-/* 1. Of top-k's survivors, top-p takes tokens in falling order until what stands before the next
- * one exceeds p; the first is always kept. */
+/* 1. Of top-k's survivors, top-p takes tokens in falling order until the probability before the
+ * next one exceeds p; the first is always kept. */
 int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top_p)
 {
     struct falling f;

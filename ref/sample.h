@@ -27,7 +27,7 @@ int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top
 /* The training branch's filter: keeps exactly max(1, floor((1 - fraction) V)) of the largest. */
 int pl_sample_filter_fraction(uint8_t *keep, const float *z, int V, double fraction);
 
-/* p (V) = softmax of z / temperature over what is kept, zero elsewhere. p may be z. */
+/* p (V) = softmax of z / temperature over the kept tokens, zero elsewhere. p may be z. */
 void pl_sample_softmax(float *p, const float *z, const uint8_t *keep, int V, double temperature);
 
 /* One id with probability p[id] (p need not sum to 1 exactly); takes one number from rng. */

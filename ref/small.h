@@ -1,5 +1,5 @@
-/* small.h - what files of every folder need in a line: endings of names, bytes in little-endian
- * order, qsort's order of numbers, arrays that grow. */
+/* small.h - short helpers for every folder: endings of names, bytes in little-endian order, qsort's
+ * order of numbers, arrays that grow. */
 #ifndef PL_SMALL_H
 #define PL_SMALL_H
 

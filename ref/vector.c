@@ -1,5 +1,5 @@
-/* vector.c - what models do with whole buffers between layers, so that they never touch a device's
- * memory themselves. Names are those of BLAS.
+/* vector.c - operations on whole buffers between a model's layers, so that models never touch a
+ * device's memory themselves. Names are those of BLAS.
  *
  *   fill   x = value          axpy   y += a x         sumsq      sum x^2
  *   copy   y = x              scale  x = a x          transpose  y[c][r] = x[r][c], of each matrix

@@ -21,7 +21,7 @@ typedef int pl_scale_fn(float *x, float a, size_t n);
 typedef int pl_sumsq_fn(double *sum, const float *x, size_t n);
 
 /* Rows to columns: y (B,C,y_step) = x (B,R,x_step) transposed, the first R of y_step columns from
- * the first C of x_step; what lies beyond stays. R <= y_step, C <= x_step. y must not be x. */
+ * the first C of x_step; the rest of y is unchanged. R <= y_step, C <= x_step. y must not be x. */
 typedef int pl_transpose_fn(float *y, int y_step, const float *x, int x_step, int B, int R, int C);
 
 pl_fill_fn ref_fill, fast_fill, cuda_fill;

@@ -1,5 +1,6 @@
 /* wire.c - the sizes of a compressed tensor's bytes, as hivemind 1.1.12 writes and reads them, and
- * what is refused. wire_codec.c fills and reads them. [spec numerics 3] [spec hivemind-protocol 6]
+ * the checks of them. wire_codec.c fills and reads them. [spec numerics 3] [spec hivemind-protocol
+ * 6]
  *
  *   NONE            elements                                            n elements
  *   FLOAT16         halves                                              2 n bytes

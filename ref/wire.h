@@ -29,7 +29,8 @@ const char *pl_compression_name(enum pl_compression method);
 #define PL_WIRE_BLOCK 4096     /* BLOCKWISE_8BIT's */
 #define PL_WIRE_ADAPTIVE 65537 /* elements from which the reference run sent 8 bits instead of 16 */
 
-/* What a tensor is before and after: `dtype` is the type to restore, whatever the buffer holds. */
+/* The type of a tensor before encoding and after decoding: `dtype` is the type to restore, whatever
+ * the buffer holds. */
 struct pl_wire_type {
     enum pl_dtype dtype;
     int dims; /* 0: a scalar */

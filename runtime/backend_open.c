@@ -9,15 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What libraries of a backend read once, while they are being loaded. */
+/* Environment variables that a backend's libraries read once, while they are loaded. */
 static void prepare_environment(void)
 {
     /* Exported by some environments, these turn OpenBLAS' best kernels off (paper/speed.md), and
      * no user of a peer means that. */
     unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
-    /* OpenMP's threads spin while they wait, by default for ever: on cores shared with
-     * other programs a step then takes several times as long. A short spin keeps the gain. */
+    /* OpenMP's threads spin while they wait, by default without end: on cores shared with other
+     * programs a step then takes several times as long. A short spin keeps the gain. */
     if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "5000", 0);
 }
 
@@ -33,7 +33,7 @@ static void program_folder(char *folder, size_t size)
 
 static const char own_name[] = "libpotluck"; /* dladdr finds the library that contains this */
 
-/* The folder of libpotluck.so where another program loaded it, else of the program. */
+/* The folder of libpotluck.so if another program loaded it, otherwise of the program. */
 static void own_folder(char *folder, size_t size)
 {
     Dl_info info;

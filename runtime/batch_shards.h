@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 /* The shards of a batch of B: 1 for a model of PL_SHARD_PARAMETERS or more, whose operations are
- * long enough; else so many that each has PL_SHARD_SAMPLES sequences: 1, 2 or PL_SHARDS_MAX, which
- * two or four threads share evenly. */
+ * long enough; otherwise the number at which each has PL_SHARD_SAMPLES sequences: 1, 2 or
+ * PL_SHARDS_MAX, which two or four threads share evenly. */
 #define PL_SHARD_PARAMETERS 4000000
 #define PL_SHARD_SAMPLES 6
 #define PL_SHARDS_MAX 4

@@ -35,7 +35,8 @@ int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *co
                       struct pl_dalle_loss *loss, float *logp, struct pl_err *err);
 
 /* With the first `count` image tokens of each sequence (codes (B,count)), 0..I: logits (B,n,Vt) of
- * n = min(T+1+count, S) positions, host memory; what a position may not predict is -FLT_MAX. */
+ * n = min(T+1+count, S) positions, host memory; tokens that a position may not predict have
+ * -FLT_MAX. */
 int pl_dalle_logits(struct pl_dalle *m, float *logits, const int32_t *text, const int32_t *codes,
                     int count, int B, struct pl_err *err);
 /* Logits (B,Vi) of image token number `count` < I alone, host memory: generation, uncached. */

@@ -5,7 +5,7 @@
 
 #include "dalle_run.h"
 
-/* What a model needs to be run. */
+/* A model's buffers and state for runs. */
 struct pl_dalle_buffers {
     int capacity;          /* sequences that fit in the next four */
     int32_t *ids, *labels; /* (capacity,S) host */

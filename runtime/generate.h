@@ -15,7 +15,7 @@ struct pl_generate_options {
     int greedy;      /* 1: always the likeliest code, nothing is drawn */
     double guidance; /* classifier-free guidance's scale; 1: none (the reference run) */
     uint64_t seed;   /* image i of the call samples from stream first_image + i of this seed, */
-    uint64_t first_image; /* so neither the batch nor a split into calls changes what it draws */
+    uint64_t first_image; /* so neither the batch size nor a split into calls changes the result */
     int batch;            /* images at a time; guidance takes twice the memory */
     int uncached;         /* 1: everything again for each code: slow, the same codes to rounding */
     /* Called after each code of a batch with the codes drawn so far over all images, and their

@@ -1,6 +1,6 @@
-/* kv_cache.c - what each block needs of earlier tokens, so that a new token costs one row of every
- * matrix product instead of all rows: keys and values after rotation, and normed inputs for the
- * token shift. */
+/* kv_cache.c - cached values of earlier tokens for each block, so that a new token costs one row of
+ * every matrix product instead of all rows: keys and values after rotation, and normed inputs for
+ * the token shift. */
 #include "kv_cache.h"
 
 #include <assert.h>
@@ -8,10 +8,9 @@
 #include <string.h>
 
 /* The token shift of an image token reads the token above and the one to the left, so the normed
- * inputs of the last F tokens and the present one are cached, (F+1) slots of (rows,D), the one
- * of cell i in slot i mod (F+1); one slot more holds zeros, for what lies outside the grid. The
- * shift itself is a gather of pieces of channels: with pieces as rows of a table it is an
- * embedding. */
+ * inputs of the last F tokens and the present one are cached, (F+1) slots of (rows,D), the one of
+ * cell i in slot i mod (F+1); one more slot holds zeros, for neighbours outside the grid. The shift
+ * itself is a gather of pieces of channels: with pieces as rows of a table it is an embedding. */
 struct pl_kv_cache {
     struct pl_dalle *m;
     int capacity, rows; /* sequences that fit; sequences in progress */

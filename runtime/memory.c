@@ -16,9 +16,9 @@
 #define LOSS_FLOATS 4194304.0 /* fast/loss.c: logits in a block */
 #define LOSS_ROWS 48.0
 #define FEED_FLOATS 8388608.0 /* fast/feedforward.c: both halves before the gate, in a block */
-#define FEED_SMALL 262144.0   /* up to so many weights before the gate, smaller blocks, of which */
-#define FEED_BLOCK 131072.0   /* FEED_EACH or more add up gradients of their own, */
-#define FEED_EACH 3.0         /* in the first of FEED_SLOTS places where the gradient is */
+#define FEED_SMALL 262144.0 /* up to this many weights before the gate, smaller blocks, of which */
+#define FEED_BLOCK 131072.0 /* FEED_EACH or more add up gradients of their own, */
+#define FEED_EACH 3.0       /* in the first of FEED_SLOTS places where the gradient is */
 #define FEED_SLOTS 8.0
 #define PROGRAM 16e6 /* paper/memory.md */
 
@@ -90,7 +90,7 @@ int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
     return PL_OK;
 }
 
-/* --- what depends on the parameters alone ----------------------------------------------------- */
+/* --- terms that depend on the parameters alone ------------------------------------------------ */
 
 struct totals {
     double elements, largest;
@@ -148,7 +148,7 @@ static struct totals add_up(const struct pl_memory_plan *plan)
 
 struct activations {
     double saved, working, logits; /* bytes */
-    double passing;                /* of those, what is free again when a step is over */
+    double passing;                /* of those, the bytes freed at the end of a step */
     double shards;                 /* with gradients of their own */
 };
 
@@ -190,7 +190,7 @@ static struct activations common(const struct pl_memory_plan *plan)
     };
 }
 
-/* What fast's feed-forward layer holds for a moment: gradients, and what it computes again. */
+/* Temporary buffers of fast's feed-forward layer: gradients, and values that it recomputes. */
 static double feed_bytes(double D, double M, int stored)
 {
     double rows = floor(FEED_FLOATS / (8 * D)), slots;

@@ -1,6 +1,6 @@
-/* memory.h - the calculator: what training a transformer takes, by term. One half reproduces the
- * calculator that the demonstration showed, errors included; the other is what first principles
- * and this project's own buffers say. Pure functions; no model is allocated. [TTT 2.2]
+/* memory.h - the calculator: the memory for training a transformer, by term. One half reproduces
+ * the calculator that the demonstration showed, errors included; the other computes from first
+ * principles and this project's own buffers. Pure functions; no model is allocated. [TTT 2.2]
  *
  * Everything is a double: counts stay exact below 2^53, and the published calculator divides,
  * too. */
@@ -32,13 +32,13 @@ struct pl_memory_model {
     double sets;              /* of layer weights; 0: one a layer */
     /* the reference run's family alone */
     double sequences_at_once;     /* in the workspace; 0: the whole micro-batch */
-    double text, text_vocabulary; /* of the sequence; what is left is for the picture */
+    double text, text_vocabulary; /* of the sequence; the rest is for the picture */
 };
 
 /* The original's eighteen models, in its order, then this project's own configurations. */
 size_t pl_memory_models(void);
 int pl_memory_model_at(struct pl_memory_model *m, size_t index);
-/* PL_ENOTFOUND names what there is. */
+/* PL_ENOTFOUND lists the names. */
 int pl_memory_model_named(struct pl_memory_model *m, const char *name, struct pl_err *err);
 void pl_memory_model_of(struct pl_memory_model *m, const struct pl_dalle_config *c);
 
@@ -69,8 +69,8 @@ struct pl_memory_plan {
     int allreduce_bits;     /* bits of a gradient on its way to other peers: 0 (alone), 8, 16, 32 */
     double peers;           /* of the all-reduce */
 };
-/* What the model's own setting is: 8-bit LAMB and reversible layers for the reference run's family,
- * the page's preset for the others. */
+/* The model's own setting: 8-bit LAMB and reversible layers for the reference run's family, the
+ * page's preset for the others. */
 void pl_memory_plan_for(struct pl_memory_plan *plan, const struct pl_memory_model *model);
 /* Sets one option by its name on the published command line ('-' and '_' are the same)
  * or `calc` adds: model, nlayers, bsz, seqlen, dmodel, dhid, vocab-size, fp16-level, optimizer,
@@ -97,7 +97,7 @@ void pl_memory_original(struct pl_memory_original *out, const struct pl_memory_p
 
 /* --- corrected ------------------------------------------------------------------------------- */
 
-/* Every term once: name, what it is. The page and the program print these sentences. */
+/* Every term once: name and meaning. The page and the program print these sentences. */
 #define PL_MEMORY_TERMS(X) \
     X(weights, "parameters as the layers read them: 4 bytes, or 2 in mixed and 16-bit precision") \
     X(master, \

@@ -118,7 +118,7 @@ int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *v
         if (same(option, numbers[i].name)) return number(numbers[i].at, option, value, err);
     if (same(option, "model")) return set_model(plan, value, err);
     if (same(option, "dmodel")) {
-        m->published_width = 0; /* who says a width means that one */
+        m->published_width = 0; /* an explicit width is taken as given */
         return number(&m->width, option, value, err);
     }
     if (same(option, "zero")) return set_int(&plan->zero, option, value, err);

@@ -1,5 +1,5 @@
-/* memory_original.c - the demonstration's calculator as it was. What is wrong with it, and what
- * memory.c says instead: paper/memory.md. [TTT 2.2] [spec page-and-tools 3.4, 3.6] */
+/* memory_original.c - the demonstration's calculator as it was. paper/memory.md lists its errors,
+ * and the corrections in memory.c. [TTT 2.2] [spec page-and-tools 3.4, 3.6] */
 #include "memory.h"
 
 #include <math.h>

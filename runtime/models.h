@@ -1,5 +1,5 @@
-/* models.h - memory for the models of ref/model: parameters, gradients, and a pool for what a pass
- * computes. */
+/* models.h - memory for the models of ref/model: parameters, gradients, and a pool for the values
+ * of a pass. */
 #ifndef PL_MODELS_H
 #define PL_MODELS_H
 
@@ -21,7 +21,7 @@ int pl_clip_init(struct pl_clip_model *m, const struct pl_clip_config *config,
 int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config,
                  const struct pl_backend *be, int with_grad);
 
-/* Frees what init allocated, or what declare alone did. */
+/* Frees the memory of init, or of declare alone. */
 void pl_vqgan_clear(struct pl_vqgan *m);
 void pl_clip_clear(struct pl_clip_model *m);
 void pl_gpt2_clear(struct pl_gpt2 *m);

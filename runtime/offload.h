@@ -27,8 +27,8 @@ void pl_offload_close(struct pl_offload *o);
 
 /* One tensor's step, value and grad in host memory; grad may be used up. */
 typedef int pl_offload_step_fn(void *context, size_t tensor, float *value, float *grad);
-/* Every tensor that has elements once, in order. value and grad are be's; when it returns, what is
- * called next finds the new values, and grad is as it was. */
+/* Every tensor that has elements once, in order. value and grad are be's; when it returns, later
+ * operations find the new values, and grad is unchanged. */
 int pl_offload_run(struct pl_offload *o, float *value, const float *grad, pl_offload_step_fn *step,
                    void *context);
 /* The values have changed on the device: the master is taken from there in the next run. So it is

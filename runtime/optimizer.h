@@ -59,13 +59,12 @@ int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double 
 int pl_optimizer_step_normed(struct pl_optimizer *o, float *value, float *grad, double norm,
                              double lr);
 
-/* Somebody else has written to the flat buffer p: a state was loaded, parameters or gradients were
- * averaged. Call this whenever p may be the parameters; otherwise an offloaded step continues from
- * its old master copy. */
+/* Call this after another function has written to the flat buffer p: a state was loaded, parameters
+ * or gradients were averaged. Otherwise an offloaded step continues from its old master copy. */
 void pl_optimizer_written(struct pl_optimizer *o, const float *p);
 
 /* Steps taken; set when a state is loaded. A state may come from a peer whose library made a
- * start-up step with zero gradients: its counter is one ahead, and is taken as it is. */
+ * start-up step with zero gradients: its counter is one ahead, and is kept so. */
 uint64_t pl_optimizer_steps(const struct pl_optimizer *o);
 void pl_optimizer_set_steps(struct pl_optimizer *o, uint64_t steps);
 

@@ -28,7 +28,7 @@ struct pl_reducer {
 int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n);
 void pl_reducer_clear(struct pl_reducer *r);
 
-/* Before pl_reducer_begin: all memory that parts of up to n values from so many senders need.
+/* Before pl_reducer_begin: reserves the memory for parts of up to n values from this many senders.
  * decodes: a method among theirs needs scratch (pl_needs_scratch). PL_OK or PL_ENOMEM. */
 int pl_reducer_reserve(struct pl_reducer *r, const struct pl_backend *be, size_t n, size_t senders,
                        int decodes);

@@ -45,8 +45,8 @@ static const struct option_row rows[] = {
       "device, 2^22 in host memory)" },
     { "steps", "N", "3", OPT_INTEGER(steps, 1, 1000), "steps per size; the fastest counts" },
     { "activations", "A", NULL, OPT_CHOICE(activations, train_activations),
-      "what the backward pass reads; if not given, stored for size demo and reversible for "
-      "others" },
+      "activations kept for the backward pass; if not given, stored for size demo and reversible "
+      "for others" },
     { "peer", "SCRIPT", NULL, OPT_PATH(peers.script),
       "also time the Python packages with this script: test/bench/peer.py" },
     { "python", "P", "python3", OPT_PATH(peers.python), "interpreter that runs the script" },

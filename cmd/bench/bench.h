@@ -1,4 +1,4 @@
-/* bench.h - what the sections of `potluck bench` share: each prints a table and leaves its rows for
+/* bench.h - shared by the sections of `potluck bench`: each prints a table and stores its rows for
  * --json. */
 #ifndef PL_CMD_BENCH_H
 #define PL_CMD_BENCH_H
@@ -11,8 +11,8 @@
 #include <jansson.h>
 
 #define BENCH_SIZES 4
-/* demo, small, middle, run: how many samples a step has, and what the project aims at on two cores:
- * ratios to the peer in float32 and bfloat16, or samples a second. */
+/* demo, small, middle, run: samples of a step, and the project's targets on two cores: ratios to
+ * the peer in float32 and bfloat16, or samples a second. */
 struct bench_size {
     const char *name;
     int samples;
@@ -35,8 +35,8 @@ struct bench {
     json_t *rows;       /* array: an object a line that was printed */
 };
 
-/* Seconds: the processor's with one thread, so that other programs disturb less; else the
- * clock's. */
+/* Seconds: of the processor with one thread, so that other programs disturb less; otherwise of the
+ * clock. */
 double bench_now(const struct bench *b);
 
 int bench_samples(const struct bench *b, const struct bench_size *size);

@@ -1,6 +1,6 @@
-/* bench_codes.c - what the optimizer and the wire do to every parameter: 8-bit quantization,
- * LAMB. One thread. Then attention over allowed keys. Each is compared with the Python package
- * that does the same. */
+/* bench_codes.c - operations of the optimizer and the wire on every parameter: 8-bit quantization,
+ * LAMB. One thread. Then attention over allowed keys. Each is compared with the Python package that
+ * does the same. */
 #include "bench.h"
 #include "runtime/optimizer.h"
 #include "ref/mask.h"

@@ -1,7 +1,7 @@
-/* bench_device.c - a device against its own peaks: its matrix product and its copy, measured in
- * the same run. An operation that only moves memory can at best be as fast as the copy.
- * Everything is called through the backend's table, so any backend can be measured; the emulated
- * device tests these lines where there is none. */
+/* bench_device.c - a device against its own peaks: its matrix product and its copy, measured in the
+ * same run. An operation that only moves memory can at best be as fast as the copy. Everything is
+ * called through the backend's table, so any backend can be measured; without a device the emulated
+ * one tests this code. */
 #include "bench.h"
 #include "runtime/optimizer.h"
 

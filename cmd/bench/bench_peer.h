@@ -17,8 +17,9 @@ struct bench_peers {
     int count;
 };
 
-/* Runs the script for the `wanted` things on so many threads and collects what it says; what it
- * can't do is printed, a line each. PL_EIO with a sentence if it could not be run at all. */
+/* Runs the script for the `wanted` benchmarks on this many threads and collects its output; each
+ * benchmark that it cannot run is printed on a line. PL_EIO with a sentence if the script could not
+ * be run at all. */
 int bench_peers_ask(struct bench_peers *p, char *const *wanted, int count, int threads, int bf16,
                     struct pl_err *err);
 

@@ -1,5 +1,5 @@
-/* bench_pictures.c - the VQGAN and CLIP at their published sizes, with random weights: what
- * image generation takes besides the transformer. [TTT 3.1, 3.4] */
+/* bench_pictures.c - the VQGAN and CLIP at their published sizes, with random weights: the time of
+ * image generation besides the transformer. [TTT 3.1, 3.4] */
 #include "bench.h"
 #include "ref/model/clip.h"
 #include "ref/model/vqgan.h"

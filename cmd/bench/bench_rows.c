@@ -1,4 +1,4 @@
-/* bench_rows.c - what the sections of `potluck bench` share: sizes, the clock, rows for --json. */
+/* bench_rows.c - shared by the sections of `potluck bench`: sizes, the clock, rows for --json. */
 #include "bench.h"
 
 #include <time.h>

@@ -1,5 +1,4 @@
-/* peak.c - what this machine can do at best: the roofline that other benchmarks are compared
- * with.
+/* peak.c - this machine's peak rates: the roofline with which other benchmarks are compared.
  *
  *   float32   independent chains of fused multiply-adds in registers: no memory, no dependencies
  *   bf16      the same with dot products of bfloat16 pairs, or with AMX's products of tiles

@@ -1,4 +1,4 @@
-/* peak.h - what this machine can do at best: small loops that do nothing else. */
+/* peak.h - this machine's peak rates, measured by small loops. */
 #ifndef PL_CMD_PEAK_H
 #define PL_CMD_PEAK_H
 

@@ -1,4 +1,5 @@
-/* checkpoint_options.h - rows that every command which trains has: when to save, what to keep. */
+/* checkpoint_options.h - rows of all commands that train: when to save, how many checkpoints to
+ * keep. */
 #ifndef PL_CMD_CHECKPOINT_OPTIONS_H
 #define PL_CMD_CHECKPOINT_OPTIONS_H
 

@@ -1,5 +1,5 @@
-/* compute.c - opens the backend that the options describe, and explains failures for lack of memory
- * by what the user could change. */
+/* compute.c - opens the backend that the options describe, and tells the user how to avoid a lack
+ * of memory. */
 #include "compute.h"
 #include "runtime/transfer.h"
 #include "../../runtime/backend_open.h"
@@ -92,7 +92,7 @@ void compute_open_host(struct pl_backend *host, const struct compute *c)
     host->set_threads((int)c->threads);
 }
 
-/* Half of it, or a little less: what divides the batch divides the target batch too. */
+/* Half of it, or a little less: a divisor of the batch divides the target batch too. */
 static int64_t smaller_batch(int64_t batch)
 {
     int64_t less = batch / 2;

@@ -21,12 +21,12 @@ extern const struct option_row compute_rows[];
 /* Opens the backend; prints one line on failure. */
 int compute_open(struct pl_backend *be, struct compute *c, const char *cmd);
 
-/* What computes best in the host's own memory. */
+/* The best backend that computes in the host's memory. */
 void compute_open_host(struct pl_backend *host, const struct compute *c);
 
-/* Explains a failure. Out of memory: appends what the backend held and what would need less: a
- * smaller `batch` (samples at a time; 0: none), the option (NULL: none) or another model. A failed
- * device: appends its own message. Other errors keep their text. */
+/* Explains a failure. Out of memory: appends the bytes that the backend held and ways to need
+ * fewer: a smaller `batch` (samples at a time; 0: none), the option (NULL: none) or another model.
+ * A failed device: appends its own message. Other errors keep their text. */
 void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch,
                      const char *option);
 

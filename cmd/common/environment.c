@@ -17,9 +17,9 @@
 
 #define OMP_LEVELS_MAX 64      /* nested parallel regions: programs nest a few */
 #define OMP_NUMBER_MAX 1000000 /* threads, above any machine; fast/ uses at most 1024 */
-#define SPIN_DIGITS_MAX 9      /* what a unit multiplies still fits 64 bits */
+#define SPIN_DIGITS_MAX 9      /* multiplied by a unit it still fits 64 bits */
 
-/* A check returns NULL if the value is good, else what was expected. */
+/* A check returns NULL if the value is good, otherwise the expectation. */
 typedef const char *check_fn(const char *value);
 
 /* "4" or "4,2,1": a number a level of nesting, as OpenMP has it. */
@@ -70,7 +70,7 @@ static const char *folder(const char *value)
     return stat(value, &st) || !S_ISDIR(st.st_mode) ? "a folder" : NULL;
 }
 
-/* What goes into a header line must not end it. */
+/* A value for a header line must not contain a line end. */
 static const char *printable(const char *value)
 {
     for (; *value; value++)

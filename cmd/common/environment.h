@@ -5,15 +5,15 @@
 
 struct http_credential;
 
-/* Prints a line for the first variable whose value makes no sense, naming it and what was expected,
+/* Prints a line for the first variable with an invalid value, with its name and the expectation,
  * and returns PL_EUSE. An empty value counts as not set, and is removed. */
 int environment_check(void);
 
-/* Whose certificates to believe: SSL_CERT_FILE, which OpenSSL, curl and Python know too. NULL: the
+/* The trusted certificates: SSL_CERT_FILE, which OpenSSL, curl and Python read too. NULL: the
  * system's. */
 const char *environment_ca_file(void);
 
-/* The hub: HF_ENDPOINT, else https://huggingface.co. */
+/* The hub: HF_ENDPOINT, or https://huggingface.co. */
 const char *environment_hub(void);
 
 /* HTTP_CREDENTIALS_MAX of them: POTLUCK_TOKEN, which belongs to the origin of the URL `named` on

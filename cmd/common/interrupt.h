@@ -12,7 +12,7 @@ struct interrupt {
 /* From now on SIGINT and SIGTERM only set the request; an earlier one is forgotten. NULL: for a
  * command that ends with its work, and releases nothing. */
 void interrupt_catch(struct interrupt *i);
-/* What was done about them before. */
+/* Their previous handlers. */
 void interrupt_release(const struct interrupt *i);
 
 int interrupted(void);

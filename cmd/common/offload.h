@@ -5,9 +5,9 @@
 
 #include "ref/backend.h"
 
-/* *be becomes a table for an optimizer alone: what it allocates is in a file of `folder` that has
- * no name and ends with the program. The disk's space is taken at once, so that none of it can be
- * missing later. One at a time: a table's functions know no context. */
+/* *be becomes a table for an optimizer alone: its memory is in an unnamed file of `folder`, which
+ * ends with the program. The disk's space is taken at once, so that none of it can be missing
+ * later. One at a time: a table's functions know no context. */
 int offload_open(struct pl_backend *be, const struct pl_backend *base, const char *folder,
                  struct pl_err *err);
 /* After the optimizer has been closed. */

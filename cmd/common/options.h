@@ -1,5 +1,5 @@
-/* options.h - one table of options per command: what the parser accepts, what --help prints, and
- * what the manual pages and the shells' completion are made from.
+/* options.h - one table of options per command: the parser, --help, the manual pages and the
+ * shells' completion read it.
  *
  *     #define OPTIONS struct train_options
  *     static const struct option_row rows[] = {
@@ -35,8 +35,8 @@ enum option_kind {
     OPTION_CALL     /* a function takes the text */
 };
 
-/* Takes an option's value (NULL: a flag) into the command's struct. On error err says what is wrong
- * with it, and a status other than PL_EUSE means that the command was not misused but failed. */
+/* Takes an option's value (NULL: a flag) into the command's struct. On error err explains the
+ * fault; a status other than PL_EUSE means that the command was not misused but failed. */
 typedef int option_take_fn(void *options, const char *name, const char *value, struct pl_err *err);
 
 struct option_row {
@@ -67,7 +67,7 @@ struct option_list {
     size_t count;
 };
 
-/* The offset of a field that must have this type: another one is a warning from the compiler. */
+/* The offset of a field that must have this type: the compiler warns about another one. */
 #define OPTION_AT(type, field) \
     (offsetof(OPTIONS, field) + 0 * sizeof(&((OPTIONS *)0)->field == (type *)0))
 
@@ -111,21 +111,21 @@ struct command {
 };
 /* In a paragraph lines are joined and wrapped; a line that begins with a space stays as it is. */
 
-/* Reads argv[1..argc-1] into `options`, defaults first. Options may be abbreviated as long as only
- * one begins so; "--" ends them. Other words are moved to argv[1..*words]; with words NULL there
- * must be none.
+/* Reads argv[1..argc-1] into `options`, defaults first. Options may be abbreviated if the beginning
+ * is unique; "--" ends them. Other words are moved to argv[1..*words]; with words NULL there must
+ * be none.
  *
- * Returns 0 if the command goes on. Otherwise it ends with *status: 0 after --help, 2 after a
+ * Returns 0 if the command continues. Otherwise it ends with *status: 0 after --help, 2 after a
  * misuse, 1 after another error of an OPTION_CALL; one line on stderr has named the option, its
- * value and what was expected. */
+ * value and the expectation. */
 int options_parse(const struct command *c, void *options, int argc, char **argv, int *words,
                   int *status);
-/* The same without the defaults: what the command line does not name keeps its value. */
+/* The same without the defaults: fields without an option on the command line keep their values. */
 int options_override(const struct command *c, void *options, int argc, char **argv, int *words,
                      int *status);
 
-/* For options that do not go together: one line on stderr, "potluck NAME: what is wrong", and where
- * to read more. Returns PL_EUSE. */
+/* For options that do not go together: one line on stderr, "potluck NAME: the error", and where to
+ * read more. Returns PL_EUSE. */
 int command_misused(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -140,7 +140,7 @@ void options_help(FILE *out, const struct command *c);
  * names), a tab, its help. */
 void options_list(FILE *out, const struct command *c);
 
-/* A whole number or a real for an option_take_fn: err says what was expected. */
+/* A whole number or a real for an option_take_fn: err states the expectation. */
 int option_integer(int64_t *out, const char *text, int64_t min, int64_t max, struct pl_err *err);
 int option_real(double *out, const char *text, double min, double max, struct pl_err *err);
 

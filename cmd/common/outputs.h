@@ -1,4 +1,4 @@
-/* outputs.h - can what is computed be written? Asked before the work, which may take hours. */
+/* outputs.h - checks whether results can be written, before the work, which may take hours. */
 #ifndef PL_CMD_OUTPUTS_H
 #define PL_CMD_OUTPUTS_H
 

@@ -1,4 +1,4 @@
-/* process_memory.h - what the system tells of memory. */
+/* process_memory.h - memory of the process and the machine, from the system. */
 #ifndef PL_CMD_PROC_H
 #define PL_CMD_PROC_H
 

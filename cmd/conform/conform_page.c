@@ -22,13 +22,13 @@ static const char style[] =
     "dd{margin:0;min-width:0}\n"
     ".scroll{overflow-x:auto}\n"
     "p.note{max-width:60rem}\n"
-    "table{border-collapse:separate;border-spacing:0;width:100%;font-size:.9rem;" /* what sticks */
+    "table{border-collapse:separate;border-spacing:0;width:100%;font-size:.9rem;" /* sticky cells */
     "font-variant-numeric:tabular-nums}\n" /* takes its lines along */
     "th,td{padding:.25rem .45rem;border-bottom:1px solid var(--line);text-align:right;"
     "white-space:nowrap}\n"
     "th:first-child,td:first-child,.words{text-align:left}td.words{white-space:normal;"
     "min-width:9rem}\n"
-    /* what a row is about stays in sight while the rest scrolls */
+    /* a row's name stays in sight while the rest scrolls */
     "th:first-child,td:first-child{position:sticky;left:0;background:var(--paper)}\n"
     "th{color:var(--soft);font-weight:600}meter{width:4rem;vertical-align:-.1rem}\n"
     "summary{cursor:pointer;padding:.4rem 0}\n";
@@ -209,7 +209,7 @@ static void golden(FILE *f, const json_t *report)
     json_t *g;
     if (!json_array_size(list)) return;
     fputs("<h2>Golden values</h2>\n<p class=\"note\">Recorded from the original Python packages "
-          "and replayed here; errors are shares of what is allowed.</p>\n" TABLE(
+          "and replayed here; errors are shares of the tolerance.</p>\n" TABLE(
               "Golden values") "<th>area</th><th>passed</th><th>failed</th>"
                                "<th>largest error</th></tr>\n",
           f);

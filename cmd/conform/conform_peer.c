@@ -46,8 +46,8 @@ void walk_skip(struct walk *w, const char *section, const char *what, const char
 #define OPTIONS struct conform_peer
 const struct option_row conform_peer_rows[] = {
     { "peer", "MULTIADDR", NULL, OPT_TEXT(address),
-      "test a live peer of any implementation. What we store there has random keys and expires "
-      "within seconds; its averagers meet us as a client with weight 0" },
+      "test a live peer of any implementation. Records that we store there have random keys and "
+      "expire within seconds; its averagers meet us as a client with weight 0" },
     { "run", "ID", NULL, OPT_TEXT(run), "also test the averagers of a peer that trains this run" },
     { "prefix", "P", NULL, OPT_TEXT(prefix), "also test an averager with this prefix" },
     { "class", "NAME", "DecentralizedAverager", OPT_TEXT(class_name),

@@ -1,4 +1,4 @@
-/* conform_peer.h - does a live peer do what the protocol says? One line a clause, with its
+/* conform_peer.h - tests a live peer against the protocol. One line for each clause, with its
  * section. */
 #ifndef PL_CMD_CONFORM_PEER_H
 #define PL_CMD_CONFORM_PEER_H

@@ -1,4 +1,4 @@
-/* conform_report.c - collects what `potluck conform` measured, as JSON. The page
+/* conform_report.c - collects the measurements of `potluck conform` as JSON. The page
  * (conform_page.c) shows the same report. */
 #include "conform_report.h"
 #include "data/files/json.h"
@@ -39,7 +39,7 @@ static json_t *text_of(const char *words)
 
 static json_t *seconds_of(double s) { return isnan(s) ? json_null() : json_real(s); }
 
-/* "Intel(R) Xeon(R) ..." where the system tells, else the architecture. */
+/* "Intel(R) Xeon(R) ..." if the system names it, otherwise the architecture. */
 static void processor(char *name, size_t size, const char *architecture)
 {
     FILE *f = fopen("/proc/cpuinfo", "r");

@@ -237,7 +237,7 @@ static int serve(struct dash *o, const struct swarm_options *how, const sigset_t
         if (rc) fprintf(stderr, "potluck dash: %s\n", err->text);
         if (sigtimedwait(ends, NULL, &pause) > 0) break;
     }
-    if (o->export_to && o->folder) { /* what has come since the last look belongs to the copy */
+    if (o->export_to && o->folder) { /* records since the last poll belong to the copy */
         rc = dash_folder_finish(&o->training, o->server, o->dashboard, err);
         if (!rc && !o->swarm.node) rc = dash_folder_log(&o->training, o->dashboard, err);
         if (rc) fprintf(stderr, "potluck dash: %s\n", err->text);

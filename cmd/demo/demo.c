@@ -1,5 +1,5 @@
-/* demo.c - `potluck demo`: the paper's kind of model learns to draw real pairs, shows what it can,
- * and says honestly how far it got. */
+/* demo.c - `potluck demo`: the paper's kind of model learns to draw real pairs, draws samples, and
+ * measures how good they are. */
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"
 #include "demo_page.h"
@@ -104,7 +104,7 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
     return rc;
 }
 
-/* The same by a swarm: the model of one that has survived, whose folder is ours. */
+/* The same by a swarm: the model comes from a surviving peer, whose folder is ours. */
 static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
 {
     const struct demo_swarm swarm = { .out = d->out,
@@ -180,7 +180,7 @@ static int measure_loss(struct demo *d, size_t *index, struct pl_err *err)
     return rc;
 }
 
-/* Who is shown: the words before the colon of "woman: dark skin tone, red hair". */
+/* The subject: the words before the colon of "woman: dark skin tone, red hair". */
 static int same_subject(const char *a, const char *b)
 {
     size_t n = strcspn(a, ":"), m = strcspn(b, ":");
@@ -378,7 +378,8 @@ static const struct option_row rows[] = {
     { "resume", NULL, NULL, OPT_FLAG(resume),
       "with --alone or --quick: continue from the newest checkpoint in --out" },
     { "replay", "FILE", NULL, OPT_PATH(replay),
-      "print what a swarm has shown, from the events.jsonl in its folder, and train nothing" },
+      "print the progress of an earlier swarm again, from the events.jsonl in its folder, and "
+      "train nothing" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
     { 0 },
 };

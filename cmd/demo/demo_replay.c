@@ -13,7 +13,7 @@
 
 #define RECORD_MAX (256 << 20) /* bytes: a demo of a day records some 100 MB */
 
-/* One event; *now becomes its time. Returns 0 if it is none. */
+/* One event; *now becomes its time. Returns 0 if it is not an event. */
 static int take_event(struct demo_view *v, const json_t *event, double *now)
 {
     const char *name = json_string_value(json_object_get(event, "event"));

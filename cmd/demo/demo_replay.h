@@ -1,4 +1,4 @@
-/* demo_replay.h - what a demo's swarm has printed, again: from its record, events.jsonl. */
+/* demo_replay.h - prints the progress of a demo's swarm again, from its record, events.jsonl. */
 #ifndef PL_CMD_DEMO_REPLAY_H
 #define PL_CMD_DEMO_REPLAY_H
 

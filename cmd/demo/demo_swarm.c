@@ -3,7 +3,7 @@
  *
  * Each peer is this same program (potluck peer, potluck train --run), and prints its progress as
  * JSON lines. The demo starts them, lets one join late, kills one half-way, and draws a table of
- * what they report: the swarm goes on in all of it. */
+ * their reports: the swarm survives all of it. */
 #include "demo_swarm.h"
 #include "demo_view.h"
 #include "cmd/common/interrupt.h"
@@ -25,8 +25,8 @@
 
 #define PEERS DEMO_PEERS
 #define TRAINERS (PEERS - 1)
-#define LINE_BYTES 65536 /* of what a peer prints; its longest line has 600 */
-#define DRAWN 7          /* times: what the page shows comes from the first trainer's checkpoints */
+#define LINE_BYTES 65536 /* of a peer's output; its longest line has 600 */
+#define DRAWN 7          /* times: the page draws from the first trainer's checkpoints */
 #define ARGS_MAX 60
 #define START_LIMIT 30.0 /* s for the bootstrap peer's address */
 #define SHOW_EVERY 0.2   /* s, on a terminal */
@@ -48,7 +48,7 @@ static const struct {
 
 struct peer {
     pid_t pid;
-    int fd; /* what it prints; -1: ended */
+    int fd; /* its output; -1: ended */
     char line[LINE_BYTES];
     size_t n;
     int status, ended, killed;
@@ -202,7 +202,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     return start(&s->peer[k], errors, args, err);
 }
 
-/* --- what peers report ------------------------------------------------------------------------ */
+/* --- the peers' reports ----------------------------------------------------------------------- */
 
 /* Prints a line above the table, which is drawn again below it. */
 static void say(struct show *s, const char *text)
@@ -387,7 +387,8 @@ int demo_swarm_train(struct demo_swarm_result *result, const struct demo_swarm *
     if (!rc && d->page) rc = start_page(s, err);
     if (!rc) rc = play(s, err);
     if (s->page.pid > 0 &&
-        !s->page.ended) { /* before the bootstrap peer ends: it saves what it has seen */
+        !s->page
+             .ended) { /* before the bootstrap peer ends: it saves the records that it has seen */
         kill(s->page.pid, SIGTERM);
         waitpid(s->page.pid, &s->page.status, 0);
         if (!rc && !s->page.status) fprintf(stderr, "its page stays: %s/page/index.html\n", d->out);

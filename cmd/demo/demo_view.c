@@ -9,7 +9,7 @@
 
 #define COUNT_MAX 1000000000000 /* steps or samples: a sum of millions of them stays an int64_t */
 
-/* --- what peers report ------------------------------------------------------------------------ */
+/* --- the peers' reports ----------------------------------------------------------------------- */
 
 static const char *const kinds[DEMO_PEERS] = { "bootstrap", "fast", "killed half-way", "joins late",
                                                "slow, a client" };
@@ -83,7 +83,7 @@ void demo_view_hear(struct demo_view *v, int k, const json_t *line)
     v->trained += p->loss_samples;
 }
 
-/* --- what follows ----------------------------------------------------------------------------- */
+/* --- the next step ---------------------------------------------------------------------------- */
 
 /* Of the living, if any: the one with the highest step knows best. */
 static const struct demo_peer *leader(const struct demo_view *v)

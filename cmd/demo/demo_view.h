@@ -15,10 +15,10 @@ struct demo_peer {
     const char *kind;      /* "joins late" */
     const char *state;     /* "training"; NULL: it is not there yet */
     int is_gone;           /* ended, or killed */
-    int64_t step, samples; /* its step, and what it has done for the next one */
+    int64_t step, samples; /* its step, and its samples for the next one */
     int64_t peers;         /* that it counts, itself included */
     double loss;           /* mean over its samples of the last step, */
-    int64_t loss_samples;  /* so many; 0: it has made none */
+    int64_t loss_samples;  /* their number; 0: none yet */
     double rate;           /* samples a second while it computes */
     int64_t round_peers;   /* of the last step */
     double round_s;
@@ -50,7 +50,7 @@ int64_t demo_view_step(const struct demo_view *v);
 /* Remembers the pace; to be called now and then. */
 void demo_view_mark(struct demo_view *v, double now);
 
-/* The samples are of the next step and of those who live; without a new line at the end. */
+/* Counts the samples of living peers for the next step; writes no newline at the end. */
 void demo_view_line(char text[DEMO_VIEW_TEXT], const struct demo_view *v, double now);
 /* The same, and a line for each peer, new lines at all ends. */
 void demo_view_table(char text[DEMO_VIEW_TEXT], const struct demo_view *v, double now);

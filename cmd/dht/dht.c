@@ -21,7 +21,7 @@ struct dht_options {
     double expires_s;
 };
 
-/* JSON, or else the text itself. */
+/* JSON, otherwise the text itself. */
 static int pack(struct bytes *out, const char *text)
 {
     json_t *v = pl_json_load(text, strlen(text), JSON_DECODE_ANY, NULL);

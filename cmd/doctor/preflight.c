@@ -12,7 +12,7 @@
 
 #define CLOCK_REFUSED 3.0 /* s; farther off, real hivemind peers refuse to join each other */
 
-/* --- what it means ---------------------------------------------------------------------------- */
+/* --- causes and advice ------------------------------------------------------------------------ */
 
 static const char *advice_for(const char *address, int status, const char *why)
 {

@@ -13,15 +13,15 @@ enum finding_level { FINDING_GOOD, FINDING_WARNING, FINDING_BAD };
 struct finding {
     enum finding_level level;
     const char *what; /* "clock" */
-    char text[640];   /* what was found */
-    char advice[400]; /* what to do, and on which side; empty: nothing */
+    char text[640];   /* the finding */
+    char advice[400]; /* the advice, and on which side to act; empty: none */
     char brief[80];   /* for the one line when all is good; may be empty */
 };
 typedef void preflight_report(void *context, const struct finding *f);
 
 struct preflight_plan {
     size_t load;          /* bytes of the record that measures bandwidth; 0: not measured */
-    const char *run;      /* run whose peers are looked for; may be NULL */
+    const char *run;      /* run whose peers are searched; may be NULL */
     int64_t target_batch; /* ours, to compare with the others'; 0: not known */
     int trains;           /* 1: we will train it, so a run without trainers is worth a warning */
 };
@@ -30,8 +30,8 @@ struct preflight_plan {
                                    * way */
 
 /* Contacts each address of o->join: does it answer, is it a DHT node, how far is its clock from
- * ours, which address does it observe for us, can it connect to us, is it a relay; then what the
- * plan asks for. Meanwhile no peer adds us to its routing table. PL_OK: at least one accepts us. */
+ * ours, which address does it observe for us, can it connect to us, is it a relay; then the checks
+ * of the plan. Meanwhile no peer adds us to its routing table. PL_OK: at least one accepts us. */
 int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *plan,
                     preflight_report *report, void *context);
 
@@ -52,9 +52,9 @@ struct preflight_join_options {
     const struct swarm_options *swarm;   /* borrowed, as the rest is */
     const char *run;                     /* may be NULL */
     int64_t target_batch;                /* see above */
-    const struct pl_memory_plan *memory; /* of what will be trained by be; NULL: nothing */
+    const struct pl_memory_plan *memory; /* of the model to be trained by be; NULL: none */
     const struct pl_backend *be;
-    int json, quiet; /* quiet: says what is wrong alone */
+    int json, quiet; /* quiet: prints problems only */
     int off;         /* --no-check: only says why joining has failed */
 };
 /* clang-format off */
@@ -67,17 +67,17 @@ struct preflight_join_options {
 /* clang-format on */
 
 struct preflight_join;
-/* For a swarm opened with `hold`: checks its bootstrap peers, and joins. What is found goes to
- * stderr, one line if all is well, otherwise a line and an advice each; with json as one event on
+/* For a swarm opened with `hold`: checks its bootstrap peers, and joins. Findings go to stderr: one
+ * line if all is well, otherwise a line and an advice for each problem; with json as one event on
  * stdout, on whatever thread. PL_OK: it is joined. PL_EIO: err says why not and which side has to
- * do something about it; the node goes on trying. */
+ * act; the node keeps trying. */
 int preflight_join(struct preflight_join **c, struct swarm *s,
                    const struct preflight_join_options *o, struct pl_err *err);
-/* For a command that made no checks before it failed to join: contacts each of
- * how->join once more, says on stderr what is wrong with it, and ends err with which side has to do
- * something about it; where nothing is wrong any more, err stays. Returns PL_EIO. */
+/* For a command that made no checks before it failed to join: contacts each of how->join once more,
+ * prints its problem on stderr, and appends to err which side has to act; if there is no problem
+ * any longer, err is unchanged. Returns PL_EIO. */
 int preflight_explain(struct swarm *s, const struct swarm_options *how, struct pl_err *err);
-/* Before swarm_close; ends what is still being asked. NULL may be closed. */
+/* Before swarm_close; ends checks that are still running. NULL may be closed. */
 void preflight_join_end(struct preflight_join *c);
 
 #endif

@@ -162,7 +162,7 @@ int probe_call(struct probe *p, const char *name, const struct bytes *request)
     return status;
 }
 
-/* --- what is known without asking ------------------------------------------------------------- */
+/* --- known without asking --------------------------------------------------------------------- */
 
 struct looking {
     struct probe *p;

@@ -37,7 +37,7 @@ int probe_call(struct probe *p, const char *name, const struct bytes *request);
 void probe_stop(struct swarm *s, struct probe_stop *stop);
 int probe_is_stopped(struct swarm *s, const struct probe_stop *stop);
 
-/* What identify reported about a connection. */
+/* Identify's report about a connection. */
 struct probe_view {
     int relays;                   /* the peer is a relay */
     struct multiaddr seen, local; /* our address as the peer sees it; as we do */

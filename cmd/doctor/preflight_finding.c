@@ -1,4 +1,4 @@
-/* preflight_finding.c - a finding: its text, what to do about it, and the text in brief. */
+/* preflight_finding.c - a finding: its text, the advice, and a short form. */
 #include "preflight_internal.h"
 
 #include <stdarg.h>

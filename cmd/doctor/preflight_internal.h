@@ -1,4 +1,4 @@
-/* preflight_internal.h - what the parts of the preflight checks share: the network (preflight.c),
+/* preflight_internal.h - shared by the parts of the preflight checks: the network (preflight.c),
  * the DHT's records (preflight_records.c), the checks before joining (preflight_join.c). */
 #ifndef PL_CMD_PREFLIGHT_INTERNAL_H
 #define PL_CMD_PREFLIGHT_INTERNAL_H

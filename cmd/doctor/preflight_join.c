@@ -216,7 +216,7 @@ int preflight_join(struct preflight_join **out, struct swarm *s,
         int asks = o->swarm->join_count > 0;
         c->parts = 1 + asks;
         c->has_thread = asks && !pthread_create(&c->thread, NULL, run, c);
-        if (!c->has_thread) c->parts = 1; /* else the thread may count by now */
+        if (!c->has_thread) c->parts = 1; /* otherwise the thread may count by now */
         if (o->memory) preflight_plan_fits(o->memory, o->be, keep, c);
         leave(c);
         if (c->has_thread && wait_for_network(c) && c->status) {

@@ -24,7 +24,7 @@ static uint8_t *make_load(size_t n)
     return load;
 }
 
-/* Of an RPC's time, what the data took: all but the round trip. */
+/* The part of an RPC's time that the data took: all but the round trip. */
 static double net(const struct preflight_entry *e, double seconds)
 {
     return fmax(seconds - e->ping_s, (1 - ROUND_TRIP_MOST) * seconds);

@@ -1,5 +1,5 @@
-/* preflight_router.c - what stands between this machine and the others: whether they can connect to
- * us, what kind of NAT there is, whether the router forwards a port on request, and who relays. */
+/* preflight_router.c - the network between this machine and the others: whether they can connect to
+ * us, the kind of NAT, whether the router forwards a port on request, and available relays. */
 #include "preflight_internal.h"
 
 #include "net/libp2p/peer/peerstore.h"
@@ -75,7 +75,8 @@ static void mapping(struct preflight *c)
 
 /* --- the others' view ------------------------------------------------------------------------- */
 
-/* Asks bootstrap peers to connect to us. Returns how many have tried in vain; why: the last one. */
+/* Asks bootstrap peers to connect to us. Returns how many have failed to; why: the last one's
+ * reason. */
 static int ask_peers(struct preflight *c, char why[256])
 {
     struct probe p = { .s = c->s, .stop = c->stop };

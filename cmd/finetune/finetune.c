@@ -105,7 +105,7 @@ static int encode_bpe(int32_t *ids, size_t capacity, size_t *count, const void *
 }
 
 /* vocab.json and merges.txt of a folder; *bpe stays NULL, which means bytes, if `wanted` is 0 and
- * there are none. */
+ * the files are missing. */
 static int open_vocab(struct bpe **bpe, const char *folder, int wanted, struct pl_err *err)
 {
     char *vocab = pl_path_join(folder, "vocab.json"), *merges = pl_path_join(folder, "merges.txt");
@@ -236,7 +236,7 @@ static const struct option_row rows[] = {
     { "optimizer", "O", "adam8", OPT_CHOICE(has_adam32, optimizers),
       "Adam with 8-bit or 32-bit state" },
     { "activations", "A", "recomputed", OPT_CHOICE(stored, activations),
-      "what is kept for the backward pass: recomputed keeps only each block's input (gradient "
+      "activations kept for the backward pass: recomputed keeps only each block's input (gradient "
       "checkpointing), stored keeps all activations and is faster" },
     { "share", "N", "0", OPT_INTEGER(share, 0, PL_PRENORM_LAYERS_MAX),
       "without --model: share N sets of layer parameters among all blocks; 0 shares nothing" },

@@ -4,8 +4,8 @@
  *   loss        = mean over tokens of -log p(next token)
  *   perplexity  = exp(loss) over held-out windows
  *
- * A checkpoint holds the state right after a step. The position in the text follows from the
- * number of steps, so a resumed run repeats exactly what came after the checkpoint. */
+ * A checkpoint holds the state right after a step. The position in the text follows from the number
+ * of steps, so a resumed run repeats the steps after the checkpoint exactly. */
 #include "finetune_job.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/offload.h"
@@ -36,7 +36,7 @@ struct state {
     double first_perplexity, perplexity, at_start;
 };
 
-/* Most memory that was resident. Not getrusage's figure: that begins with what the parent had. */
+/* Most memory that was resident. Not getrusage's figure, which begins with the parent's. */
 static double peak_bytes(void) { return proc_bytes("/proc/self/status", "VmHWM"); }
 
 /* Names the text: a checkpoint of another text cannot be resumed. NULL: no memory. */
@@ -281,7 +281,7 @@ static int finish(struct state *s, struct pl_err *err)
     return PL_OK;
 }
 
-/* What takes less memory and changes least of what is trained. */
+/* A hint that saves memory and changes the training least. */
 static void explain(struct pl_err *err, int rc, const struct state *s)
 {
     const struct finetune_job *job = s->job;

@@ -1,4 +1,4 @@
-/* generate.c - `potluck generate`: captions to pictures; what to draw, and with what. [TTT 3.4] */
+/* generate.c - `potluck generate`: captions to pictures; options and files. [TTT 3.4] */
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/outputs.h"
@@ -138,7 +138,7 @@ static int open_parts(struct requests *w, struct image_sampler *p, struct pl_rer
     return rc;
 }
 
-/* Opens the reference images: what a perfect model would generate for the captions of these
+/* Opens the reference images: those that a perfect model would generate for the captions of these
  * shards. */
 static int open_references(struct requests *w, struct reference_images *g, struct image_sampler *p,
                            struct pl_err *err)

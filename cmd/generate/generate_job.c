@@ -305,7 +305,7 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
     if (!rc) rc = write_list(&s, err);
     if (!rc) {
         if (s.cut)
-            printf("%zu caption%s longer than CLIP reads: what is beyond did not count\n", s.cut,
+            printf("%zu caption%s longer than CLIP reads: the rest of it did not count\n", s.cut,
                    s.cut == 1 ? " is" : "s are");
         if (job->references)
             printf("%zu of %zu nearest to their own picture among %zu\n", s.own, s.known,

@@ -4,8 +4,8 @@
  *   show  - ten lines, and whether the model fits into this machine's memory
  *   train - as `potluck train` with the options of the manifest
  *
- * The address ends in the peer's ID, so the manifest is the one of the peer that the user has
- * named: what anybody else publishes under the same run's name is counted, and never taken. */
+ * The address ends in the peer's ID, so the manifest is that of the peer that the user has named:
+ * manifests of other peers under the same run's name are counted, and never used. */
 #include "cmd/cmd.h"
 #include "join_page.h"
 #include "cmd/common/json_event.h"
@@ -26,13 +26,14 @@ struct join {
     int show;
     struct manifest_record found;
     struct join_page page; /* where the address was a page's */
-    size_t same, others;   /* peers that publish this manifest, and another one for the run */
+    size_t same,
+        others; /* numbers of peers that publish this manifest, and another one, for the run */
     struct pl_err differs;
 };
 
 #define OPTIONS struct join
 static const struct option_row rows[] = {
-    { "show", NULL, NULL, OPT_FLAG(show), "print what the run is, and do not train" },
+    { "show", NULL, NULL, OPT_FLAG(show), "print a description of the run, and do not train" },
     { "maker", "PEER-ID", NULL, OPT_TEXT(maker),
       "take the manifest that this peer has signed, where the address is that of a bootstrap peer "
       "that does not train" },
@@ -137,7 +138,7 @@ static void show_text(const struct join *j, const char *signer, const struct pl_
     fflush(out);
 }
 
-/* The calculator's estimate; what a device holds does not count for the host. */
+/* The calculator's estimate; memory on a device does not count for the host. */
 static int check_memory(struct join *j, double *need, double *have, struct pl_memory_use *use)
 {
     const struct run_manifest *m = &j->found.manifest;
@@ -166,10 +167,11 @@ static int show(struct join *j, struct pl_err *err)
     if (j->train.swarm.json) show_json(j, signer, need, have);
     else if (!j->train.job.quiet || j->show) show_text(j, signer, &use, need, have);
     if (have > 0 && need > have && !j->show && !j->train.swarm.no_check)
-        return pl_fail(err, PL_ENOMEM,
-                       "the model needs %.2f GiB and %.2f GiB are free: close other programs, or "
-                       "take part without training (potluck peer); --no-check tries all the same",
-                       need / 0x1p30, have / 0x1p30);
+        return pl_fail(
+            err, PL_ENOMEM,
+            "the model needs %.2f GiB and %.2f GiB are free: close other programs, or take part "
+            "without training (potluck peer); --no-check tries in spite of this",
+            need / 0x1p30, have / 0x1p30);
     return PL_OK;
 }
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIES 3 /* somebody waits in front of the terminal */
+#define TRIES 3 /* a user is waiting */
 
 int join_page_parse(struct join_page *page, const char *text, size_t n, struct pl_err *err)
 {

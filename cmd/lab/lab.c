@@ -42,10 +42,10 @@ const struct command command_lab = {
     .about =
         "`lab run` trains a swarm of 2 to 64 simulated peers: gradients, algorithms and the sizes "
         "of messages are real; the time that computing and sending take is simulated. FILE (YAML "
-        "or JSON) names the algorithm, the peers, their links and what goes wrong. The same file "
-        "gives the same result, bit for bit. `lab compare` reads the folders of runs and writes a "
+        "or JSON) names the algorithm, the peers, their links and the faults. The same file gives "
+        "the same result, bit for bit. `lab compare` reads the folders of runs and writes a "
         "report, one HTML file that needs nothing else: loss against samples, bytes and virtual "
-        "time, use of the processors and of the links, and who did what when.",
+        "time, use of the processors and of the links, and a timeline of every peer.",
     .rows = rows,
     .notes = "cmd/lab/README.md lists the keys of a run's file and describes the simulation; "
              "paper/algorithms.md describes the algorithms.",

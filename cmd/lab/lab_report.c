@@ -1,5 +1,5 @@
-/* lab_report.c - reads the logs of runs, and writes what they show: curves of all runs over one
- * another, a table, and each run's timeline. */
+/* lab_report.c - reads the logs of runs, and writes a report: the curves of all runs in one
+ * diagram, a table, and each run's timeline. */
 #include "lab_report.h"
 
 #include "data/files/file.h"
@@ -15,7 +15,8 @@
 
 #define LOG_MAX ((size_t)1 << 30)
 #define BARS_MAX ((size_t)1 << 22)
-/* A timeline shows so many gradients of a peer: more bars than that are thinner than a pixel. */
+/* A timeline shows at most this many gradients of a peer: more bars would be thinner than a
+ * pixel. */
 #define GRADIENTS_SHOWN 40
 
 struct total {
@@ -162,7 +163,7 @@ static void clear_run(struct run *r)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* Uplink and utilization between two evaluations, from what both have counted since the start. */
+/* Uplink and utilization between two evaluations, from their counts since the start. */
 static int add_rates(struct run *r)
 {
     r->uplink = pl_alloc(r->points, sizeof *r->uplink);
@@ -261,7 +262,7 @@ static void timeline(FILE *f, const struct run *r)
         labels[k] = label[k];
     }
     labels[r->peers] = exchanges;
-    snprintf(title, sizeof title, "%s: who does what", r->name);
+    snprintf(title, sizeof title, "%s: timeline of the peers", r->name);
     figure_bars(f, title, r->bar, r->bars, labels, r->peers + 1, kinds, 0, window_of(r));
 }
 

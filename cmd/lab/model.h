@@ -1,4 +1,4 @@
-/* model.h - what a swarm of the laboratory trains: the text-to-image transformer, on the demo's
+/* model.h - the model of the laboratory's swarms: the text-to-image transformer, on the demo's
  * pairs. */
 #ifndef PL_LAB_MODEL_H
 #define PL_LAB_MODEL_H

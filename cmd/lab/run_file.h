@@ -10,7 +10,7 @@
 #define LAB_NAME_MAX 64
 
 struct lab_run {
-    char name[LAB_NAME_MAX]; /* "name", else the file's without its ending */
+    char name[LAB_NAME_MAX]; /* "name", otherwise the file's name without its ending */
     char model[256];         /* a configuration as `potluck train --config` takes it */
     int is_lamb;             /* the inner optimizer: else AdamW */
     double decay;

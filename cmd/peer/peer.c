@@ -73,9 +73,9 @@ static int check(struct peer_options *o)
     if (o->save.folder && !o->run)
         return command_misused("peer", "--save saves a run's state: --run ID is needed");
     if (o->auxiliary.wanted && (!o->run || join->client_mode))
-        return command_misused("peer",
-                               "--auxiliary helps a run whose peers can connect to us: it needs "
-                               "--run ID and goes with no --client-mode");
+        return command_misused(
+            "peer", "--auxiliary helps a run whose peers can connect to us: it needs --run ID and "
+                    "excludes --client-mode");
     o->page.run = o->run;
     o->page.folder = o->save.folder;
     o->page.membership = &join->membership;

@@ -13,7 +13,7 @@ struct peer_auxiliary_options {
     int64_t target_batch;
     struct averaging_options averaging;
 };
-/* --auxiliary, and what the run's trainers give too. */
+/* --auxiliary, and options that the run's trainers have, too. */
 extern const struct option_row peer_auxiliary_rows[];
 
 struct peer_auxiliary;

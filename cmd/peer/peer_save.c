@@ -36,7 +36,7 @@ struct peer_save {
     int64_t lead; /* see claims.h, at the last poll */
     double due, began;
     pthread_mutex_t lock;
-    /* under the lock: what the network's thread changes */
+    /* under the lock, as the network's thread changes them */
     enum stage stage;
     int status;
     struct state_load load;
@@ -101,7 +101,7 @@ static void on_donor_failed(void *context, const struct peer_id *donor, int stat
     say_trouble(p, donor, text.text);
 }
 
-/* An epoch that the swarm is not at would be the folder's newest for ever. */
+/* A checkpoint of a false, high epoch would stay the folder's newest. */
 static int check_epoch(const struct peer_save *p, const struct state_load *state,
                        struct pl_err *err)
 {

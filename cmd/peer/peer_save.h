@@ -26,7 +26,7 @@ int peer_save_open(struct peer_save **p, const struct peer_save_options *o,
 int peer_save_start(struct peer_save *p, struct swarm *s, struct pl_err *err);
 /* To be called every second or so, once the swarm has been joined. */
 void peer_save_turn(struct peer_save *p);
-/* Before swarm_close; gives up what is under way. NULL may be closed. */
+/* Before swarm_close; cancels a download. NULL may be closed. */
 void peer_save_close(struct peer_save *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* show.c - `potluck show`: what is inside a shard, a checkpoint, a tokenizer. */
+/* show.c - `potluck show`: the contents of a shard, a checkpoint, a tokenizer. */
 #include "cmd/cmd.h"
 #include "show.h"
 #include "data/torch/torch.h"

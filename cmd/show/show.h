@@ -11,7 +11,7 @@ struct show_options {
     int json;
 };
 
-/* Text with what is not printable escaped, also what JSON would not take. */
+/* Text with unprintable characters escaped, and those that JSON does not allow. */
 void show_text(const char *text, size_t n, int json);
 
 int show_parquet(struct pl_source *source, const struct show_options *show, struct pl_err *err);

@@ -1,6 +1,6 @@
-/* blas.c - what fast/ asks of OpenBLAS, whose kernels for all processors would take 30 MB of a
- * static program. It is asked on processors without AVX2, NEON or RVV alone, and when there is no
- * memory for packing. */
+/* blas.c - fast/'s calls of OpenBLAS, whose kernels for all processors would take 30 MB of a static
+ * program. They are used only on processors without AVX2, NEON or RVV, and without memory for
+ * packing. */
 #include <cblas.h>
 #include <stddef.h>
 #include <stdint.h>

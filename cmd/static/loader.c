@@ -1,6 +1,6 @@
 /* loader.c - dlopen in a program that has no shared libraries. The fast backend is linked in and
  * answers to its file's name; everything else that is loaded at run time elsewhere (other backends,
- * libcurl, libmicrohttpd, Cairo) is missing here, and who asks for it says so in a sentence.
+ * libcurl, libmicrohttpd, Cairo) is missing here, and its callers report that in a sentence.
  *
  * glibc has a dlopen for static programs, too, but it needs the very glibc that the program was
  * linked with, and such a program is made for machines that have another one, or none. */
@@ -35,7 +35,7 @@ char *dlerror(void)
 {
     const char *now = error;
     error = NULL;
-    return (char *)(uintptr_t)now; /* as POSIX declares it; nobody writes there */
+    return (char *)(uintptr_t)now; /* as POSIX declares it; never written */
 }
 
 int dlclose(void *handle)

@@ -20,7 +20,7 @@ struct averaging_plan {
     int64_t inner_steps, target_batch;
 };
 
-/* Prints what averaging costs, as a line of JSON or as a sentence on stderr. Call it often: it
+/* Prints the cost of averaging, as a line of JSON or as a sentence on stderr. Call it often: it
  * reports at intervals, each time about the time since the last report. The sentence is printed
  * only if averaging takes more than computing. at_end: reports in any case, about the whole
  * time. */

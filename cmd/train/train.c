@@ -64,7 +64,7 @@ const struct option_row train_own_rows[] = {
       "URL of a list of shards (.json, .txt, or a folder's page that ends in / or .html). "
       "Shards from URLs are read while training. May be repeated (default: the demo's shards)" },
     { "cache", "DIR", NULL, OPT_PATH(cache),
-      "keep what comes from URLs there, for the next epoch and for other peers on this machine" },
+      "keep downloaded data there, for the next epoch and for other peers on this machine" },
     { "cache-mb", "N", "10000", OPT_INTEGER(cache_mb, 1, 1 << 30),
       "size of the cache in MB; the oldest shards are removed first" },
     { "part", "K/N", NULL, OPT_CALL(take_part),
@@ -166,8 +166,8 @@ static const struct option_row rows[] = {
       "writes it; other options that contradict it are refused" },
     TRAIN_ROWS(train_algorithm_rows),
     { "powersgd-rank", "N", "0", OPT_INTEGER(swarm.powersgd_rank, 0, 16384),
-      "columns of powersgd's factors, the same for all peers. 0: as the run's peers have it; 4 "
-      "where there are none" },
+      "columns of powersgd's factors, the same for all peers. 0: as the run's other peers, or 4 "
+      "for the first" },
     TRAIN_ROWS(train_peer_rows),
     { 0 },
 };
@@ -204,8 +204,8 @@ static int default_batch(const struct train_requests *w)
 }
 
 /* A training of its own among the checkpoints of an earlier one would be lost: the earlier one's
- * are the newest by number, so they are what stays and what --resume and generate take. In a swarm
- * the number is everybody's, and a peer that comes back goes on from there. */
+ * are the newest by number, so --keep, --resume and generate would prefer them. In a swarm the
+ * number is common, and a returning peer continues from there. */
 static int take_folder(const struct train_requests *w, struct pl_err *err)
 {
     char *newest = NULL;
@@ -322,8 +322,7 @@ static int run(struct train_requests *w, struct pl_err *err)
     if (!rc && w->swarm.run) rc = train_swarm_open_outer(&outer, &w->swarm, trainer, err);
     w->job.outer = outer;
     if (rc) {
-        /* The model fits where what did not is the optimizer's: that can lie in the host's
-         * memory. */
+        /* If the model fits and the optimizer state does not, that can be in the host's memory. */
         compute_explain(err, rc, &be, 0,
                         model && !w->offload && be.host_alloc ? "--offload" : NULL);
         fprintf(stderr, "potluck %s: %s\n", w->job.cmd, err->text);
@@ -361,7 +360,7 @@ static int is_name(const char *text)
     return n >= 1 && n <= REPORT_NAME_MAX;
 }
 
-/* What goes with what. */
+/* Options that exclude or need each other. */
 static int check(struct train_requests *w)
 {
     struct join_options *join = &w->join;
@@ -442,7 +441,7 @@ void train_requests_init(struct train_requests *w, const char *cmd)
 }
 
 /* --manifest: the options of the file in place of the defaults, and those of the command line read
- * once more on top of them, so that train_run finds what contradicts the file. */
+ * once more on top of them, so that train_run finds options that contradict the file. */
 static int read_manifest(struct train_requests *w, struct run_manifest *m, int argc, char **argv,
                          int *status)
 {

@@ -1,4 +1,4 @@
-/* train.h - what `potluck train` does with its options, for `potluck join`: the same training,
+/* train.h - `potluck train` after its options are parsed, for `potluck join`: the same training,
  * whose common options come from the run's manifest. */
 #ifndef PL_CMD_TRAIN_H
 #define PL_CMD_TRAIN_H

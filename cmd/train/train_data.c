@@ -114,7 +114,7 @@ static int add_url(struct train_data *d, const char *url, struct pl_err *err)
     return rc ? pl_fail(err, rc, "%.200s: no memory", url) : PL_OK;
 }
 
-/* A list may give the shard's SHA-256: then what the server sends is checked against it. */
+/* A list may give the shard's SHA-256: then the download is checked against it. */
 static const char *listed_sha256(const struct train_data *d, const char *name)
 {
     for (size_t k = 0; k < d->lists; k++)

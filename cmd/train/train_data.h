@@ -1,5 +1,5 @@
-/* train_data.h - the pairs that a command trains on: shards by file or folder, the tokenizer, what
- * is held out; a stream of batches as a train_source. */
+/* train_data.h - the pairs that a command trains on: shards by file or folder, the tokenizer,
+ * held-out pairs; a stream of batches as a train_source. */
 #ifndef PL_CMD_TRAIN_DATA_H
 #define PL_CMD_TRAIN_DATA_H
 
@@ -18,7 +18,7 @@ struct train_data {
     char *first_url;  /* the first that was named: POTLUCK_TOKEN belongs to its origin; or NULL */
     struct train_opener {
         struct http_client *http; /* NULL until a URL is met */
-        struct http_cache *cache; /* NULL: what is fetched is not kept */
+        struct http_cache *cache; /* NULL: downloads are not kept */
     } opener[PAIRS_OPENERS_MAX];  /* shards are counted by all, read by the first */
     const char *cache_folder;     /* borrowed; NULL: no cache */
     uint64_t cache_bytes;
@@ -28,13 +28,13 @@ struct train_data {
     struct stream *stream;
     struct pairs_options options; /* the stream's */
     int batch, is_shuffled;
-    atomic_int is_closing; /* the stream: its reader need not wait for a server any more */
+    atomic_int is_closing; /* ends the stream: its reader no longer waits for a server */
 };
 
-/* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or of a
- * list of them (http_is_list of net/http/client/shard_list.h). $POTLUCK_TOKEN goes to the origin of
- * the first URL, $HF_TOKEN to the hub's, whatever a list names; $SSL_CERT_FILE says whose
- * certificates to believe. */
+/* A file, or all *.parquet of a folder, in alphabetical order; or a URL: of a shard, or of a list
+ * of them (http_is_list of net/http/client/shard_list.h). $POTLUCK_TOKEN goes to the origin of the
+ * first URL, $HF_TOKEN to the hub's, whatever a list names; $SSL_CERT_FILE names the trusted
+ * certificates. */
 int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
 /* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different
  * ones. */

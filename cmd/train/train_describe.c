@@ -1,5 +1,5 @@
-/* train_describe.c - the manifest that our own options make. Files are named by what is in them:
- * the tokenizer by its digest, the image tokens by their codec. */
+/* train_describe.c - the manifest made from our own options. Files are named by their contents: the
+ * tokenizer by its digest, the image tokens by their codec. */
 #include "train_agree.h"
 #include "data/files/file.h"
 #include "data/pairs/shard.h"

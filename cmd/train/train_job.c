@@ -2,7 +2,7 @@
  * again.
  *
  * A checkpoint holds the state right after a step, and the data position right after that step's
- * samples. So a resumed run repeats what came after it bit for bit. (With delayed updates the
+ * samples. So a resumed run repeats the steps after it bit for bit. (With delayed updates the
  * batches that had begun with the parameters before the step begin again with those after it.) */
 #include "train_job.h"
 #include "cmd/common/compute.h"
@@ -113,7 +113,7 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
     return rc;
 }
 
-/* Once: what --resume compares its options with. */
+/* Written once: --resume compares its options with it. */
 static int save_options(struct state *s, struct pl_err *err)
 {
     char *path;
@@ -273,7 +273,8 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     show(s, r, s->t->step == job->steps);
     if (!rc && is_due(s, (uint64_t)job->save_every)) {
         rc = save(s, err);
-        /* After bad numbers the trainer goes back to what a resumed run would begin with. */
+        /* After bad numbers the trainer returns to the state from which a resumed run would
+         * begin. */
         if (!rc && (rc = pl_trainer_snapshot(s->t)))
             pl_fail(err, rc, "no memory for the last good state");
     }
@@ -327,7 +328,7 @@ int train_job_codec(char codec[TRAIN_CODEC_MAX + 1], const char *path, struct pl
     return rc;
 }
 
-/* Codes of another codec mean other pictures: what was learnt would be unlearnt. */
+/* Codes of another codec mean other pictures: the model would have to learn anew. */
 static int check_codec(const struct train_job *job, const char *path, struct pl_err *err)
 {
     char codec[TRAIN_CODEC_MAX + 1];
@@ -338,7 +339,7 @@ static int check_codec(const struct train_job *job, const char *path, struct pl_
                    codec, job->codec);
 }
 
-/* The folder, the checkpoint to go on from, and the log without what came after it. */
+/* The folder, the checkpoint to continue from, and the log up to that checkpoint. */
 static int prepare(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;

@@ -26,7 +26,7 @@ struct train_source {
     void *context;
 };
 
-/* For steps that are not train_job_run's own: what it does after each. */
+/* For steps that train_job_run does not make itself: its work after each. */
 struct train_hooks {
     void *state;
     int (*stepped)(void *state, const struct pl_train_report *r, double seconds,
@@ -61,14 +61,14 @@ struct train_job {
         keep;   /* steps between checkpoints (0: only at the end); how many stay (0: all) */
     int resume; /* go on from the newest checkpoint in `out` */
     int quiet;
-    double seconds; /* stop (and save) after so long; 0: no limit */
+    double seconds; /* stop (and save) after this long; 0: no limit */
     struct train_source source;
     struct train_held_out *held_out; /* NULL: none */
     struct pl_outer *outer;          /* of --algorithm, borrowed, in every checkpoint; NULL: none */
     train_swarm_fn *train_swarm;     /* NULL: alone */
-    const char *codec; /* whose image tokens these are, for the checkpoints; NULL, "": not known */
+    const char *codec; /* the codec of the image tokens, for the checkpoints; NULL, "": not known */
     const char *options; /* for TRAIN_OPTIONS_FILE, with the first checkpoint; NULL: none */
-    struct pl_err *why;  /* gets the error that train_job_run prints; NULL: nobody asks */
+    struct pl_err *why;  /* gets the error that train_job_run prints; may be NULL */
     void *swarm_context;
 };
 
@@ -78,7 +78,7 @@ enum train_end { TRAIN_DONE, TRAIN_STOPPED /* Ctrl-C or the time limit: saved, m
  * one line and a negative status. SIGINT and SIGTERM are caught meanwhile. */
 int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct train_job *job);
 
-/* What options offer; each ends with NULL. */
+/* Choices of options; each ends with NULL. */
 extern const char *const train_optimizers[];  /* lamb8, lamb32, adamw8, adamw32 */
 extern const char *const train_activations[]; /* in the order of enum pl_activations */
 extern const char *const train_configs[];     /* models that have a name */

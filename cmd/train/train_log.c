@@ -64,7 +64,7 @@ static int cut(const char *path, uint64_t step, struct pl_err *err)
     return rc;
 }
 
-/* step 0: a new log; else the old one goes on after this step. */
+/* step 0: a new log; otherwise the old one is continued after this step. */
 int train_log_open(struct train_log *log, const char *folder, uint64_t step, struct pl_err *err)
 {
     int rc = PL_OK;

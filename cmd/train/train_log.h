@@ -1,5 +1,5 @@
-/* train_log.h - what a training leaves behind to be looked at: a line of JSON a step, and the loss
- * curve as a picture. */
+/* train_log.h - the log of a training: a line of JSON for each step, and the loss curve as a
+ * picture. */
 #ifndef PL_CMD_TRAIN_LOG_H
 #define PL_CMD_TRAIN_LOG_H
 

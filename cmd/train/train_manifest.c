@@ -212,7 +212,7 @@ static int is_trained(struct swarm *s, const struct run_manifest *m, const struc
 }
 
 /* The bootstrap peers' manifests, one after another. A bootstrap peer that trains our run has to
- * train it as we do. One that trains another run does not stop us, unless nobody trains ours: then
+ * train it as we do. One that trains another run does not stop us, unless no peer trains ours: then
  * its name was probably misspelled. *text: the first manifest that equals ours. */
 static int compare_with_bootstrap(char **text, struct swarm *s, const struct swarm_options *how,
                                   const struct run_manifest *ours, const struct bytes *own,

@@ -29,7 +29,7 @@ void figure_bars(FILE *out, const char *title, const struct figure_bar *bar, siz
                  const char *const *row_labels, int rows, const char *const *kind_labels,
                  double begin, double end);
 
-/* The text with what HTML and SVG take for markup replaced. */
+/* The text with HTML's and SVG's markup characters replaced. */
 void figure_text(FILE *out, const char *text);
 
 #endif

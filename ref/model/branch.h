@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* What a forward pass leaves for the backward pass, all backend memory, M = B n positions. */
+/* Values saved by a forward pass for the backward pass, all backend memory, M = B n positions. */
 struct pl_attention_saved {
     float *h;   /* (M,D) what the layer got: normalised and shifted */
     float *qkv; /* (M,3E) rotated */

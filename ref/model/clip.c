@@ -51,7 +51,7 @@ static int patches(struct pl_clip_model *m, float *x, const float *pixels, int B
 }
 
 /* vectors (B,embed), in host memory, = h proj with h (B,D) and proj [D,embed]. linear_dx multiplies
- * by a matrix that is not transposed, which is what the checkpoint's proj needs. */
+ * by a matrix that is not transposed, as the checkpoint's proj requires. */
 static int project(struct pl_clip_model *m, float *vectors, const float *h, size_t proj, int B,
                    int D)
 {
@@ -81,7 +81,7 @@ int pl_clip_images(struct pl_clip_model *m, float *vectors, const float *pixels,
                             PL_PRENORM_EPS);
     if (!rc) show(m, "visual.ln_pre", x, floats);
     if (!rc) rc = pl_prenorm_forward(&m->vision, x, NULL, B, n, NULL);
-    for (int b = 0; b < B && !rc; b++) /* the class token has gathered what matters */
+    for (int b = 0; b < B && !rc; b++) /* the class token summarizes the picture */
         rc = be->copy(h + (size_t)b * (size_t)V, x + (size_t)b * (size_t)n * (size_t)V, (size_t)V);
     /* vector = LN_post(h) proj */
     if (!rc)

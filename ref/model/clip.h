@@ -1,6 +1,6 @@
-/* clip.h - CLIP with a vision transformer: pictures and captions to vectors whose angle says how
- * well they go together; the reference run generated 128 pictures a caption and showed the best.
- * [TTT 3.4] [Radford et al. 2021] [spec images-and-text 2.1, 2.4] */
+/* clip.h - CLIP with a vision transformer: pictures and captions to vectors whose angle measures
+ * how well they match; the reference run generated 128 pictures a caption and showed the best. [TTT
+ * 3.4] [Radford et al. 2021] [spec images-and-text 2.1, 2.4] */
 #ifndef PL_CLIP_H
 #define PL_CLIP_H
 
@@ -30,7 +30,7 @@ struct pl_clip_model {
     size_t conv, class_embedding, vision_position, pre_weight, pre_bias, post_weight, post_bias,
         vision_proj;
     size_t tokens, text_position, final_weight, final_bias, text_proj, scale;
-    /* Called, unless NULL, with what a tower computes outside its blocks: "visual.conv1",
+    /* Called, unless NULL, with a tower's values outside its blocks: "visual.conv1",
      * "visual.ln_pre", "visual.ln_post", "text.token_embedding", "text.ln_final". */
     void (*watch)(void *context, const char *name, const float *at, size_t n);
     void *context;

@@ -81,7 +81,7 @@ void pl_dalle_ids(const struct pl_dalle_config *c, int32_t *ids, const int32_t *
     for (int i = 0; i < used; i++) *ids++ = first + image[i];
 }
 
-/* text_1 .. text_T, image_1 .. image_I: what each position is to predict */
+/* text_1 .. text_T, image_1 .. image_I: the target of each position */
 void pl_dalle_labels(const struct pl_dalle_config *c, int32_t *labels, const int32_t *text,
                      const int32_t *image)
 {

@@ -1,5 +1,5 @@
-/* dalle_config.c - the sizes of known models, which blocks share layers, and what any other
- * configuration must obey. [TTT 3.1] [spec dalle 1, 3]
+/* dalle_config.c - the sizes of known models, which blocks share layers, and the rules for any
+ * other configuration. [TTT 3.1] [spec dalle 1, 3]
  *
  *   block    0    1    2    3    4    5  ...  62      63
  *   group    0    1    2    3    0    1  ...   2       4

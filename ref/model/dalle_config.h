@@ -28,13 +28,13 @@ struct pl_dalle_config {
     int L;    /* blocks */
     int V;    /* text ids; the table has V + T rows for text: one padding id a position */
     int Vi;   /* image codes' vocabulary */
-    int pad;  /* what captions are padded with: 1 in the reference run; 0 becomes V + position */
+    int pad;  /* the padding of captions: 1 in the reference run; 0 becomes V + position */
     double image_weight;    /* loss = (text + image_weight * image) / (1 + image_weight) */
     int separate_embedding; /* 1: input tables of their own, not the output layer's matrix */
     struct pl_dalle_block block[PL_DALLE_BLOCKS_MAX];
 };
 
-/* "run", "middle", "small" or "demo"; PL_ENOTFOUND names what there is. */
+/* "run", "middle", "small" or "demo"; PL_ENOTFOUND lists the names. */
 int pl_dalle_config_named(struct pl_dalle_config *c, const char *name, struct pl_err *err);
 
 /* The reference run's pattern over c->L blocks: block l < L-1 is in group l mod 4, which is row,

@@ -1,5 +1,5 @@
-/* gpt2.c - GPT-2, the model of the paper's tutorial on fine-tuning with 8-bit optimizer state: what
- * comes next in a text. [GPT-2, 2.3] [TTT 2.3] [spec images-and-text 6]
+/* gpt2.c - GPT-2, a language model, that of the paper's tutorial on fine-tuning with 8-bit
+ * optimizer state. [GPT-2, 2.3] [TTT 2.3] [spec images-and-text 6]
  *
  *   x      = E[token] + P[position]    (B,n,D), both learned
  *   y      = LN_f(blocks(x))           prenorm.c, causal
@@ -110,8 +110,8 @@ static int shifted(int32_t *label, const struct pl_gpt2 *m, const int32_t *label
     return PL_OK;
 }
 
-/* From dy, the gradient of LN_f's output, down to the embeddings: dE[token] += dx, which adds to
- * what the output layer has given E, and dP[position] += dx of every sequence. */
+/* From dy, the gradient of LN_f's output, down to the embeddings: dE[token] += dx, added to E's
+ * gradient from the output layer, and dP[position] += dx of every sequence. */
 static int backward(struct pl_gpt2 *m, const float *dy, const float *x, const float *inputs,
                     const int32_t *ids, const uint8_t *key_mask, int B, int n)
 {

@@ -33,8 +33,8 @@ struct pl_gpt2 {
 /* Names and shapes, without memory for values (runtime/models.h has pl_gpt2_init). The config has
  * been checked. */
 int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config);
-/* GPT-2's initial values: normal with deviation 0.02, what is added to the stream divided by the
- * root of the number of such sums, norms 1 and 0. [Radford et al. 2019, 2.3] */
+/* GPT-2's initial values: normal with deviation 0.02, for layers that add to the stream divided by
+ * the root of their number; norms 1 and 0. [Radford et al. 2019, 2.3] */
 int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed);
 int pl_gpt2_is_transposed(const char *name);
 

@@ -3,8 +3,8 @@
  *
  *   E (V,D) wte, P (positions,D) wpe, the blocks' twelve tensors each, LN_f (D) (D)
  *
- * Initial values: normal with deviation 0.02; what is added to the stream, by two layers a block,
- * is divided by sqrt(2 layers), so that the stream's variance does not grow with depth. */
+ * Initial values: normal with deviation 0.02; for the two layers of a block that add to the stream,
+ * divided by sqrt(2 layers), so that the stream's variance does not grow with depth. */
 #include "gpt2.h"
 #include "../small.h"
 

@@ -35,8 +35,8 @@ int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t
         if (pl_size_mul(&t->n, t->n, (size_t)shape[i])) return PL_ELIMIT;
     }
     /* offset of the next tensor: this one's end, rounded up to a cache line */
-    /* `total` counts padding, `trainable` does not: the first is memory, the second what papers
-     * state */
+    /* `total` counts padding, `trainable` does not: the first is memory, the second the number that
+     * papers state */
     t->decay = decay;
     t->offset = p->total;
     p->total += (t->n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;

@@ -27,7 +27,7 @@ struct pl_params {
     struct pl_param *list;
     size_t count, capacity;
     size_t total;     /* floats in a flat buffer, padding between tensors included (always zero) */
-    size_t trainable; /* elements without the padding: what papers call parameters */
+    size_t trainable; /* elements without the padding: the number of parameters that papers state */
     float *value, *grad; /* backend memory, NULL before pl_params_allocate; grad may stay NULL */
 };
 

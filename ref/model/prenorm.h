@@ -33,7 +33,7 @@ enum pl_prenorm_part { /* of a block; W is [out,in] */
                        PL_PROJ_B
 };
 
-/* What a block's tensors are called, in the order in which their model lists them. */
+/* The names of a block's tensors, in the order in which their model lists them. */
 struct pl_prenorm_name {
     const char *name; /* after the block's prefix */
     enum pl_prenorm_part part;
@@ -57,7 +57,7 @@ struct pl_prenorm {
     int stored;             /* 1: activations are stored for backward, instead of computed again */
     struct pl_prenorm_made *made; /* (layers) of such a pass; scratch buffers, pl_prenorm_forget */
     size_t part[PL_PRENORM_LAYERS_MAX][PL_PRENORM_TENSORS]; /* indices of parameters */
-    /* Called, unless NULL, with what a forward pass makes: "block0.ln_1", "block0.qkv",
+    /* Called, unless NULL, with the values of a forward pass: "block0.ln_1", "block0.qkv",
      * "block0.attn" (after out), "block0.ln_2", "block0.fc", "block0.act", "block0.mlp",
      * "block0.out" (the sum). */
     void (*watch)(void *context, const char *name, const float *at, size_t n);
@@ -78,7 +78,7 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
  * they are stored: both ways give the same bits. */
 int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, int B, int n,
                         const uint8_t *key_mask);
-/* Lets go of what a forward pass has stored and no backward pass has used up. */
+/* Frees values that a forward pass has stored and no backward pass has used. */
 void pl_prenorm_forget(struct pl_prenorm *s);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* prenorm_internal.h - what prenorm.c, one block, offers to prenorm_stack.c. */
+/* prenorm_internal.h - the functions of prenorm.c, one block, for prenorm_stack.c. */
 #ifndef PL_PRENORM_INTERNAL_H
 #define PL_PRENORM_INTERNAL_H
 

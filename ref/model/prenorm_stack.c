@@ -1,4 +1,5 @@
-/* prenorm_stack.c - a stack of pre-norm blocks, and the two ways to keep what backward needs.
+/* prenorm_stack.c - a stack of pre-norm blocks, and the two ways to provide the values for
+ * backward.
  *
  *   stored       every block's values stay in memory until backward: B n (8 D + 2 hidden) floats
  *                a block
@@ -73,7 +74,7 @@ static int forward_stored(struct pl_prenorm *s, float *x, float *inputs, int B, 
     return rc;
 }
 
-/* Frees what a stored forward pass left, whether or not a backward pass has used it. */
+/* Frees the values of a stored forward pass, whether or not a backward pass has used them. */
 void pl_prenorm_forget(struct pl_prenorm *s)
 {
     for (int l = 0; s->made && l < s->layers; l++) give_buffers(&s->made[l], s);

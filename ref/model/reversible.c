@@ -83,7 +83,7 @@ static int block_backward(struct pl_stack *s, int l, int B, int n)
     const struct pl_block *block = &s->blocks.list[l];
     const struct pl_attention_saved *attn = &s->attn[l];
     const struct pl_ffn_saved *ffn = &s->ffn[l];
-    float *a = s->a[l + 1], *b = s->b[l]; /* what the two branches read */
+    float *a = s->a[l + 1], *b = s->b[l]; /* the inputs of the two branches */
     int undo = s->mode == PL_REVERSIBLE, rc;
     /* 2.  da += gradient through FFN;  b -= s_g y. pl_ffn_branch_backward recomputes y = FFN(a)
      *     into ffn->y, unless it is stored, and adds to da. */
@@ -111,7 +111,7 @@ int pl_stack_begin(struct pl_stack *s, int B, int n, int save)
     return b == x ? PL_OK : s->blocks.be->copy(b, x, stream_size(s, B, n));
 }
 
-/* y = (a + b) / 2, in the buffer of the last norm's result, which is not needed any more. */
+/* y = (a + b) / 2, in the buffer of the last norm's result, which is no longer needed. */
 int pl_stack_end(struct pl_stack *s, int B, int n, int save)
 {
     const struct pl_backend *be = s->blocks.be;

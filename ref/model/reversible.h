@@ -1,6 +1,6 @@
-/* reversible.h - the stack of blocks: two streams, each block adds to one of them what it
- * computes from the other. The backward pass subtracts it again, so inputs need not be stored. [TTT
- * 2.1, 3.1] [RevNet: Gomez et al. 2017] [Reformer: Kitaev et al. 2020, section 3] */
+/* reversible.h - the stack of blocks: two streams; each branch computes from one and adds to the
+ * other. The backward pass subtracts the same values again, so inputs need not be stored. [TTT 2.1,
+ * 3.1] [RevNet: Gomez et al. 2017] [Reformer: Kitaev et al. 2020, section 3] */
 #ifndef PL_REVERSIBLE_H
 #define PL_REVERSIBLE_H
 
@@ -40,7 +40,8 @@ float *pl_stack_output(const struct pl_stack *s);
 /* (M,D) for the caller between pl_stack_end and the next pass. */
 float *pl_stack_spare(const struct pl_stack *s);
 
-/* All blocks. save 1: keep what backward needs. save 0: inference, one buffer for each stream. */
+/* All blocks. save 1: keep the values that backward needs. save 0: inference, one buffer for each
+ * stream. */
 int pl_stack_forward(struct pl_stack *s, int B, int n, int save);
 /* The same by hand, for the KV cache: begin, block 0 to L-1, end. */
 int pl_stack_begin(struct pl_stack *s, int B, int n, int save);

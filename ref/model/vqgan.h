@@ -17,7 +17,7 @@ struct pl_vqgan_config {
     int ch, ch_mult[PL_VQ_LEVELS_MAX], levels; /* channels of level l: ch * ch_mult[l] */
     int num_res_blocks;
     int attn_resolutions[PL_VQ_LEVELS_MAX], attns;
-    int resolution; /* nominal: says which levels have attention, not what may be encoded */
+    int resolution; /* nominal: decides which levels have attention; other sizes may be encoded */
     int z_channels, embed_dim, n_embed;
     int gumbel;      /* 0: nearest code */
     float kl_weight; /* Gumbel only */
@@ -30,7 +30,7 @@ int pl_vqgan_named(struct pl_vqgan_config *config, const char *name, struct pl_e
 int pl_vqgan_check(const struct pl_vqgan_config *config, struct pl_err *err);
 /* Side of a code's square of pixels: 2 ^ (levels - 1). */
 int pl_vqgan_factor(const struct pl_vqgan_config *config);
-/* Rows (or columns) of codes for so many rows of pixels; 0: too small. */
+/* Rows (or columns) of codes for this many rows of pixels; 0: too small. */
 int pl_vqgan_codes(const struct pl_vqgan_config *config, int pixels);
 
 /* conv_in, the largest encoder's levels, middle, out. */

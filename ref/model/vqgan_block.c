@@ -85,7 +85,8 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
     struct pl_maps twice;
     int H = x->H, W = x->W, rc;
     assert(x->C == block->in || block->kind == PL_VQ_SWISH);
-    /* The size of y follows from the kind alone: DOWN H/2 x W/2, UP 2H x 2W, else that of x. */
+    /* The size of y follows from the kind alone: DOWN H/2 x W/2, UP 2H x 2W, otherwise that of
+     * x. */
     if (block->kind == PL_VQ_DOWN) {
         H = pl_conv_height(&half);
         W = pl_conv_width(&half);
@@ -93,7 +94,7 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
         H *= 2;
         W *= 2;
     }
-    /* What the backward pass needs: x, and what a case below adds to it. */
+    /* Saved for the backward pass: x, and more in some cases below. */
     if (saved) *saved = (struct pl_vq_saved){ .x = *x };
     *y = vq_take(&s, x->B, block->kind == PL_VQ_SWISH ? x->C : block->out, H, W);
     if (!y->at) return PL_ENOMEM;

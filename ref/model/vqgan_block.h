@@ -32,7 +32,7 @@ enum pl_vq_kind {
 
 struct pl_vq_block {
     enum pl_vq_kind kind;
-    int in, out, K;  /* channels; K for CONV, else ignored */
+    int in, out, K;  /* channels; K for CONV, otherwise ignored */
     int groups;      /* of its norms; 0: PL_VQ_GROUPS */
     char name[64];   /* "encoder.down.0.block.1": its parameters' prefix; "" has none */
     size_t param[5]; /* index of each part's weight, as declared; its bias follows */
@@ -41,10 +41,10 @@ struct pl_vq_block {
 /* Appends the block's tensors to `p` under their official names. */
 int pl_vq_declare(struct pl_vq_block *block, struct pl_params *p);
 
-/* What a forward pass leaves for the backward pass. */
+/* Values saved by a forward pass for the backward pass. */
 struct pl_vq_saved {
     struct pl_maps x;            /* the input: borrowed, must stay */
-    float *middle;               /* RES: what norm2 sees; UP: the doubled map */
+    float *middle;               /* RES: the input of norm2; UP: the doubled map */
     float *qkv, *attended, *lse; /* ATTN */
 };
 
@@ -53,7 +53,7 @@ struct pl_vq_saved {
 int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
                   struct pl_scratch *scratch, struct pl_maps *y, const struct pl_maps *x,
                   struct pl_vq_saved *saved);
-/* Adds parameter gradients to p->grad and gives back what `saved` holds. dx (NULL: not wanted)
+/* Adds parameter gradients to p->grad and returns the buffers in `saved`. dx (NULL: not wanted)
  * comes from the scratch buffers. dy is only read. */
 int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
                    struct pl_scratch *scratch, struct pl_maps *dx, const struct pl_maps *dy,

@@ -1,4 +1,4 @@
-/* vqgan_block_internal.h - what the blocks of a VQGAN share: their layers on feature maps, forward
+/* vqgan_block_internal.h - shared by the blocks of a VQGAN: their layers on feature maps, forward
  * and backward, and the two blocks large enough for a file of their own. Internal to vqgan_block.c
  * and its parts. [spec images-and-text 1.1] */
 #ifndef PL_VQGAN_BLOCK_INTERNAL_H

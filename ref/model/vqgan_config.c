@@ -1,5 +1,5 @@
-/* vqgan_config.c - the sizes of known VQGANs, and what any other configuration must obey.
- * [spec images-and-text 1.2, 1.3]
+/* vqgan_config.c - the sizes of known VQGANs, and the rules for any other configuration. [spec
+ * images-and-text 1.2, 1.3]
  *
  * A level has ch * ch_mult channels and half the height and width of the one above it. So a codec
  * of L levels has one code for a square of 2^(L-1) pixels a side: f = 8 with four levels. The

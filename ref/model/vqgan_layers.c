@@ -1,5 +1,5 @@
-/* vqgan_layers.c - convolution, group norm and swish on feature maps, forward and backward: what
- * every block of a VQGAN is made of. [spec images-and-text 1.1]
+/* vqgan_layers.c - convolution, group norm and swish on feature maps, forward and backward: the
+ * layers of every block of a VQGAN. [spec images-and-text 1.1]
  *
  *   conv         y = W * x + b                    dx = W^T * dy,  dW += dy x,  db += sum dy
  *   norm         y = weight h + bias              h: a group of channels, mean 0 and variance 1

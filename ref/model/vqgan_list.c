@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A list under construction: `width` is what the last block gives. */
+/* A list under construction: `width` is the last block's number of channels. */
 struct list {
     struct pl_vq_block *blocks;
     int count, width, groups;

@@ -4,8 +4,8 @@
  *   middle = conv1(swish(norm1(x)))                    (B,out,H,W)
  *   y      = x + conv2(swish(norm2(middle)))           x through a 1x1 convolution if out != in
  *
- * A block learns what to change, not what to keep: with zeros in conv2 it is the identity, so
- * twenty of them in a row still pass gradients on.
+ * A block learns a change of its input: with zeros in conv2 it is the identity, so twenty of them
+ * in a row still pass gradients on.
  *
  * Parts: 0 norm1, 1 conv1, 2 norm2, 3 conv2, 4 the shortcut. */
 #include "vqgan_block_internal.h"

@@ -9,8 +9,8 @@ static const struct pl_outer_algorithm *const algorithms[] = {
 #undef ENTRY
 };
 
-/* The list is made from one macro, so what is declared is also found: an algorithm that is missing
- * here does not link. */
+/* The list is made from one macro, so every declared algorithm can be found by name: one without a
+ * definition does not link. */
 const struct pl_outer_algorithm *pl_outer_at(int index)
 {
     return 0 <= index && index < (int)PL_COUNT(algorithms) ? algorithms[index] : NULL;

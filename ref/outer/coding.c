@@ -3,7 +3,7 @@
  *
  *   every peer    message = Q(x_r)
  *   reducer       mean = sum_r w_r Q(x_r) / sum_r w_r, in float32
- *   everybody     uses Q(mean), what the answer's bytes say, and the reducer no better number
+ *   all peers     use Q(mean), as decoded from the response, the reducer too
  *
  * Peers that used different roundings of the same mean would drift apart by them at each step. */
 #include "outer.h"
@@ -107,9 +107,9 @@ int pl_outer_encode(struct pl_outer *o, const float *x, size_t n)
     return rc ? rc : encode(o, o->out, x, n);
 }
 
-/* What a message's values are for average_add; PL_EPROTO if one of them is not a number. values (n)
- * and device (n) are scratch on the host and on the device, for a coding that average_add
- * does not know. */
+/* A message's values in the form that average_add takes; PL_EPROTO if one of them is not a number.
+ * values (n) and device (n) are scratch on the host and on the device, for a coding that
+ * average_add does not know. */
 static int read_coded(const struct pl_outer *o, struct pl_coded *x, float *values, float *device,
                       const uint8_t *in, size_t n)
 {
@@ -164,8 +164,8 @@ int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct p
         memset(zero, 0, n * sizeof *zero);
         rc = be->average_delta(values, sum, (float)*total, &none, n);
         if (!rc) rc = be->put(mean, values, n * sizeof *values);
-        /* Q(mean). The answer travels in few bits too: the reducer itself uses what the others
-         * decode, or the peers' parameters would drift apart by its rounding. */
+        /* Q(mean). The answer travels in few bits too: the reducer itself uses the decoded values,
+         * otherwise the peers' parameters would drift apart by its rounding. */
         if (!rc && o->setup.coding != PL_OUTER_FLOAT32 && count > 1) {
             uint8_t *again = pl_alloc(pl_outer_coded_bytes(o->setup.coding, n), 1);
             rc = again ? encode(o, again, mean, n) : PL_ENOMEM;

@@ -57,7 +57,7 @@ int pl_outer_open_phi(struct pl_outer *o, const float *x)
     return phi && b ? o->setup.be->copy(phi, x, o->n) : PL_ENOMEM;
 }
 
-/* Delta_r = from - x, coded: what local steps have changed since they began. */
+/* Delta_r = from - x, coded: the change by the local steps so far. */
 int pl_outer_send_change(struct pl_outer *o, struct pl_outer_message *out, const float *from,
                          const float *x)
 {

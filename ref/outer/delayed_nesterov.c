@@ -63,9 +63,9 @@ static int begin_at_phi(struct pl_outer *o, float *x)
     return rc;
 }
 
-/* The own message is here, with a change that counted or did not. What did not count is
- * not lost: the peer trains on from where it began, and sends it again with its next steps. Only a
- * peer without a change, or with a NaN in theta_r, goes on from phi all the same. */
+/* This peer's own message is here; its change counted or did not. A change that did not count is
+ * not lost: the peer keeps training from its old start and sends the change again with its next
+ * steps. Only a peer without a change, or with a NaN in theta_r, continues from phi in any case. */
 static int take_own(struct pl_outer *o, float *x, int counted)
 {
     double squares = 0;

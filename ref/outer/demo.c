@@ -73,8 +73,8 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return rc ? rc : PL_OUTER_SEND;
 }
 
-/* 2. for one tensor, m (n) on the device. Its transform is taken, what is sent is set to zero
- * there, and the rest is transformed back: m - q_r in one go. */
+/* 2. for one tensor, m (n) on the device. Its transform is taken, the entries to send are set to
+ * zero there, and the rest is transformed back: m - q_r at once. */
 static int send_part(const struct pl_outer *o, uint8_t *out, float *m, const struct part *p)
 {
     const struct pl_backend *be = o->setup.be;
@@ -175,7 +175,8 @@ static int receive_part(const struct pl_outer *o, float *u, const struct pl_oute
     return rc;
 }
 
-/* 3., 4. A failed exchange moves nothing; what this peer sent is lost, as one step's gradient. */
+/* 3., 4. A failed exchange changes nothing; this peer's message is lost, like the gradient of one
+ * step. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {
@@ -191,7 +192,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
         at += p.bytes;
     }
     pl_free(kept);
-    /* x = x - eta sign(u), with sign(0) = 0: what nobody sent does not move */
+    /* x = x - eta sign(u), with sign(0) = 0: entries that no peer sent do not change */
     if (!rc) rc = be->sign_step(x, g, o->n, (float)o->lr);
     o->counter[PL_OUTER_ROUNDS]++;
     return rc ? rc : PL_OUTER_GRADIENT;

@@ -1,12 +1,13 @@
 /* dgc_rounds.c - Deep Gradient Compression behind the interface of outer.h. The mathematics is
  * ref/dgc.c. [DGC: Lin et al. 2018, alg. 4] [spec numerics 14]
  *
- *   u_r, a_r += clipped g_r     what is not sent is accumulated, with its momentum
+ *   u_r, a_r += clipped g_r     entries not sent are accumulated, with their momentum
  *   sent: the largest entries of a_r, which leave a_r and u_r
- *   x = x - lr mean of what was sent
+ *   x = x - lr mean of the entries sent
  *
  * Each step is exchanged, but of 1000 entries one. An entry waits until it has grown, so nothing is
- * lost, only late. An index takes 32 bits, a value 32; what it loses to float32 stays in a_r. */
+ * lost, only late. An index takes 32 bits, a value 32; the rounding error to float32 stays in
+ * a_r. */
 #include "../byte_order.h"
 #include "../dgc.h"
 #include "algorithms.h"
@@ -22,8 +23,8 @@ static double *state_of(const struct pl_outer *o, const char *name)
 /* Entries of a message: ceil(n share), with the paper's sparsity 1 - share (0.999). */
 static size_t count_of(const struct pl_outer *o) { return pl_dgc_count(o->n, 1 - o->setup.share); }
 
-/* u_r, the momentum, and a_r, what has been accumulated and not sent; in double as in ref/dgc.c, so
- * that thousands of small gradients add up without rounding them away. */
+/* u_r, the momentum, and a_r, accumulated and not sent; in double as in ref/dgc.c, so that
+ * thousands of small gradients add up without rounding them away. */
 static int open_dgc(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     (void)x;
@@ -98,8 +99,8 @@ static int read_entries(uint32_t *index, double *value, const uint8_t *in, size_
     return PL_OK;
 }
 
-/* update[i] = sum_r of what peer r sent of entry i; 0 where no peer did. Divided by the number of
- * peers, also of those that did not send the entry. Returns that number, or PL_ENOMEM. */
+/* update[i] = sum_r of entry i in peer r's message; 0 if no peer sent it. Divided by the number of
+ * all peers, including those that did not send the entry. Returns that number, or PL_ENOMEM. */
 static int sum_entries(const struct pl_outer *o, double *update, const struct pl_outer_message *in,
                        int count)
 {
@@ -118,8 +119,8 @@ static int sum_entries(const struct pl_outer *o, double *update, const struct pl
     return present;
 }
 
-/* A failed exchange gives back what was taken: a_r[i] += sent. u_r stays without it, since the
- * momentum of what is sent is dropped in any case (momentum factor masking). */
+/* A failed exchange returns the entries: a_r[i] += sent. u_r stays without them, since the momentum
+ * of sent entries is dropped in any case (momentum factor masking). */
 static int take_back(struct pl_outer *o)
 {
     size_t entries = count_of(o);
@@ -133,12 +134,12 @@ static int take_back(struct pl_outer *o)
     if (!rc) pl_dgc_add(state_of(o, "accumulated"), index, value, entries, 1);
     pl_free(index);
     pl_free(value);
-    /* a loaded state whose message is broken holds nothing to take back */
+    /* a loaded state with an invalid message has no entries to return */
     return rc == PL_ENOMEM ? rc : PL_OUTER_GRADIENT;
 }
 
-/* x = x - lr / R sum_r of what was sent, over the R peers whose message is good. The momentum is in
- * u_r, so the outer step is plain SGD. */
+/* x = x - lr / R sum_r of the entries sent, over the R peers with a valid message. The momentum is
+ * in u_r, so the outer step is plain SGD. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {

@@ -27,7 +27,7 @@ static int message_ahead(struct pl_outer *o, struct pl_outer_message *out, float
     return rc == PL_OUTER_RECEIVE && o->counter[PL_OUTER_STEPS] == 1 ? PL_OUTER_GRADIENT : rc;
 }
 
-/* Without the others' gradients nobody steps: a peer that did would leave the common parameters. */
+/* Without the others' gradients no peer steps: one that did would leave the common parameters. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {

@@ -6,8 +6,8 @@
  *                             2. peer k, server of slice k, sends the signs of that slice's mean
  *                             x = x - lr m / (sqrt(v) + eps), v as the warm-up left it
  *
- * Adam is not linear in the gradient, so signs of gradients would not do; with v frozen what is
- * left is momentum, which is linear. Both roundings have error feedback.
+ * Adam is not linear in the gradient, so signs of gradients would not work; with v frozen it is
+ * momentum SGD, which is linear. Both roundings have error feedback.
  *
  * A value whose gradient was zero throughout the warm-up, such as the embedding of a token that did
  * not occur, has v = 0, and the sign of its momentum divided by eps would be a step of 10^8 rates.
@@ -47,8 +47,7 @@ static int open_onebit(struct pl_outer *o, const float *x, struct pl_err *err)
 }
 
 /* Until then v is learnt; then it is frozen, and sqrt(v) + eps is a fixed scale for each value:
- * what remains of Adam is momentum SGD with such scales, which commutes with the mean over
- * peers. */
+ * Adam is then momentum SGD with such scales, which commutes with the mean over peers. */
 static int is_warm(const struct pl_outer *o)
 {
     return o->counter[PL_OUTER_STEPS] > (uint64_t)o->setup.warm_up;
@@ -82,7 +81,8 @@ static int put_doubles(const struct pl_outer *o, float *x, const double *in)
     return rc;
 }
 
-/* one bit a value, and the scale as float64: what is sent is what the error was computed from */
+/* one bit a value, and the scale as float64: exactly the values from which the error was
+ * computed */
 static size_t sign_bytes(size_t n) { return n / 8 + sizeof(double); }
 
 /* warm-up   g_r in float32
@@ -189,7 +189,7 @@ static int take_slices(struct pl_outer *o, float *x, const struct pl_outer_messa
     for (int k = 0; !rc && k < count; k++) {
         if (in[k].rank < 0 || in[k].rank >= o->setup.peers) continue;
         if ((scale = scale_of(&in[k], slice)) < 0) continue;
-        /* m, slice by slice, what the servers sent: the same on every peer */
+        /* m, slice by slice, as the servers sent it: the same on every peer */
         pl_onebit_expand(m + (size_t)in[k].rank * slice, in[k].data + 8, scale, slice);
         present++;
     }

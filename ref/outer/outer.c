@@ -35,7 +35,7 @@ void pl_outer_defaults(struct pl_outer_setup *s)
 
 /* ---- opening ---- */
 
-/* What no algorithm can work with. */
+/* Arguments that no algorithm can work with. */
 static int check(const struct pl_outer_setup *s, struct pl_err *err)
 {
     if (s->count < 1 || !s->tensors) return pl_fail(err, PL_EUSE, "no tensors to train");
@@ -49,11 +49,11 @@ static int check(const struct pl_outer_setup *s, struct pl_err *err)
     return PL_OK;
 }
 
-/* 1. Checks what no algorithm can work with.
+/* 1. Refuses arguments that no algorithm can work with.
  * 2. Copies the shapes, so that the caller's table may go.
  * 3. n = the end of the last tensor: the size of x and g, gaps between tensors included.
  * 4. The algorithm adds its buffers; phi begins at x, which is the same on all peers.
- * On an error pl_outer_close frees what there is by then. */
+ * After an error pl_outer_close frees the buffers allocated so far. */
 int pl_outer_open(struct pl_outer **out, const struct pl_outer_algorithm *algorithm,
                   const struct pl_outer_setup *setup, const float *x, struct pl_err *err)
 {

@@ -1,6 +1,6 @@
-/* outer.h - one interface for every way of training together: what a peer remembers, what it does
- * around its own steps, what it sends, and what it does with what the others have sent.
- * [spec outer-steps 1, 16] paper/algorithms.md places them all in one scheme.
+/* outer.h - one interface for every way of training together: a peer's state, its work around its
+ * own steps, the messages that it sends, and their application. [spec outer-steps 1, 16]
+ * paper/algorithms.md places them all in one scheme.
  *
  * The algorithm decides, and the trainer acts: each call returns what comes next, or a negative
  * status: an error, and the loop ends. This is the whole loop of a trainer, whatever the algorithm:
@@ -32,14 +32,14 @@ extern "C" {
 
 #define PL_OUTER_AXES_MAX 16
 #define PL_OUTER_BUFFERS_MAX 8     /* SPARTA and NoLoCo need two, delayed Nesterov four */
-#define PL_OUTER_COUNTERS_MAX 8    /* steps, rounds, what is in flight */
+#define PL_OUTER_COUNTERS_MAX 8    /* steps, rounds, messages in flight */
 #define PL_OUTER_PEERS_MAX 65536   /* of one exchange; a sender's number travels in 16 bits */
 #define PL_OUTER_FRAGMENTS_MAX 256 /* of Streaming DiLoCo; the paper's largest model has 24 */
 
-/* What the trainer does next. Negative values are PL_E statuses. */
+/* The trainer's next action. Negative values are PL_E statuses. */
 enum pl_outer_next { PL_OUTER_GRADIENT, PL_OUTER_STEP, PL_OUTER_SEND, PL_OUTER_RECEIVE };
 
-/* What each peer needs of an exchange, and so which messages pl_outer_apply takes. */
+/* The result of an exchange that each peer needs, and so the messages that pl_outer_apply takes. */
 enum pl_outer_exchange {
     PL_OUTER_MEAN,   /* the weighted mean: all messages, or one that is the mean already, as a
                         butterfly all-reduce makes it */
@@ -78,17 +78,17 @@ struct pl_outer_setup {
                            after the other, H / fragments apart, applied on the grid */
 
     int topk, chunk;     /* DeMo, SparseLoCo: entries sent of a chunk, and its side */
-    double beta;         /* decay of what is kept: momentum, error feedback, DGC's momentum */
+    double beta;         /* decay of the state: momentum, error feedback, DGC's momentum */
     double weight_decay; /* of DeMo */
-    int mean_over_all;   /* SparseLoCo: divide by all peers, not by those who sent an entry */
+    int mean_over_all;   /* SparseLoCo: divide by all peers, not by those that sent an entry */
     double share;        /* of partial averaging and of DGC: entries sent at a time */
     int powersgd_rank;   /* columns of PowerSGD's factors */
     int own_feedback;    /* PowerSGD: the textbook's rule, not hivemind's */
-    int refill;          /* PowerSGD: a Q of zeros is drawn anew; hivemind keeps it for ever */
+    int refill;          /* PowerSGD: a Q of zeros is drawn anew; hivemind keeps it */
     double limit;        /* DGC: norm to which a peer's gradient is clipped */
     int warm_up;         /* 1-bit Adam: steps of plain Adam before; at least 1 */
     struct pl_adam adam; /* of 1-bit Adam */
-    uint64_t seed;       /* of what all peers draw alike */
+    uint64_t seed;       /* of random choices that all peers share */
 };
 
 /* Overwrites *setup with one setting that every algorithm can start from; set be, tensors, count,
@@ -109,7 +109,7 @@ struct pl_outer_buffer {
     const char *name;
     void *at;
     size_t bytes;
-    int on_host; /* else the backend's memory */
+    int on_host; /* 0: the backend's memory */
     int is_own;  /* this peer's alone, such as an error feedback: no newcomer takes it over */
 };
 
@@ -119,9 +119,9 @@ struct pl_outer_algorithm {
     const char *bytes; /* bytes a peer sends per step, as a formula */
     enum pl_outer_exchange exchange;
     int sends_gradients; /* each step's: one with a NaN then travels with weight 0 */
-    int takes_back;      /* apply reads the latest message if nobody has received it */
+    int takes_back;      /* apply reads the latest message if no peer has received it */
     int (*open)(struct pl_outer *o, const float *x, struct pl_err *err); /* or NULL */
-    void (*close)(struct pl_outer *o); /* what is not a buffer; or NULL */
+    void (*close)(struct pl_outer *o); /* state other than buffers; or NULL */
     int (*before_step)(struct pl_outer *o, float *x, float *g, double lr);
     int (*after_step)(struct pl_outer *o, float *x);
     int (*message)(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g);
@@ -155,7 +155,7 @@ int pl_outer_open(struct pl_outer **out, const struct pl_outer_algorithm *algori
 void pl_outer_close(struct pl_outer *o);
 
 /* The loop's four calls. A gradient with a NaN or an infinity takes no inner step and touches no
- * moment: before_step skips to what follows the step. An algorithm that sends gradients still
+ * moment: before_step skips to the action after the step. An algorithm that sends gradients still
  * sends: zeros, with weight 0. lr is the inner rate, for the algorithms that make the step
  * themselves. */
 int pl_outer_before_step(struct pl_outer *o, float *x, float *g, double lr);
@@ -173,14 +173,14 @@ double pl_outer_bytes_per_step(const struct pl_outer *o);
 
 /* All of the state, for checkpoints and newcomers, at any moment, also between SEND and RECEIVE;
  * bytes in flight are the transport's. Its size grows by the latest message of an algorithm that
- * may take it back, until the exchange is applied. load refuses (PL_EFORMAT) what another algorithm
- * or other tensors have saved, and changes nothing. */
+ * may take it back, until the exchange is applied. load refuses (PL_EFORMAT) a state of another
+ * algorithm or of other tensors, and then changes nothing. */
 size_t pl_outer_state_bytes(const struct pl_outer *o);
 int pl_outer_save(const struct pl_outer *o, uint8_t *out);
 int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl_err *err);
-/* After load: the state was another peer's. What all peers share stays; what only that peer has,
- * its error feedback and its latest message, becomes zero. That peer will still send it, and sent
- * twice it would count twice. */
+/* After load: the state was another peer's. State shared by all peers stays; that peer's own, its
+ * error feedback and its latest message, becomes zero. That peer will still send it, and it must
+ * not count twice. */
 int pl_outer_join(struct pl_outer *o);
 
 /* --- for the algorithms ----------------------------------------------------------------------- */
@@ -209,9 +209,9 @@ void *pl_outer_add_own(struct pl_outer *o, const char *name, size_t bytes, int o
 /* The buffer of that name, or NULL. */
 float *pl_outer_get(const struct pl_outer *o, const char *name);
 
-/* What several algorithms do. Before a step: take it; or send its gradient. After it: ask for the
- * next gradient; or send every H steps. Bytes per step of a coded vector every H steps. phi = x,
- * and a momentum. */
+/* Steps shared by several algorithms. Before a step: take it; or send its gradient. After it: ask
+ * for the next gradient; or send every H steps. Bytes per step of a coded vector every H steps. phi
+ * = x, and a momentum. */
 int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr);
 int pl_outer_send_gradient(struct pl_outer *o, float *x, float *g, double lr);
 int pl_outer_next_gradient(struct pl_outer *o, float *x);
@@ -230,11 +230,11 @@ size_t pl_outer_coded_bytes(enum pl_outer_coding coding, size_t n);
 int pl_outer_encode(struct pl_outer *o, const float *x, size_t n);
 /* The weighted mean of coded values (n) at byte `at` of each message of `bytes`, summed in the
  * order of the messages. Messages of another length than `bytes`, or with a NaN, are left out. With
- * a coding of fewer bits the mean is coded again, and everybody uses what that gives. mean: the
+ * a coding of fewer bits the mean is coded again, and all peers use the decoded values. mean: the
  * backend's. *total: the weights' sum; if it is 0, mean is not written. */
 int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct pl_outer_message *in,
                   int count, size_t bytes, size_t at, size_t n);
-/* Makes o->out hold at least so many bytes. */
+/* Makes o->out hold at least this many bytes. */
 int pl_outer_reserve(struct pl_outer *o, size_t bytes);
 
 #ifdef __cplusplus

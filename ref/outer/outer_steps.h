@@ -1,4 +1,4 @@
-/* outer_steps.h - what an outer step does to every parameter. [DiLoCo: Douillard et al. 2023]
+/* outer_steps.h - the change of every parameter by an outer step. [DiLoCo: Douillard et al. 2023]
  * [spec outer-steps 2, 5, 8, 11]
  *
  * All work on the backend's memory. Each product, sum and quotient is rounded to float32 once, in

@@ -88,7 +88,7 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
-/* Without a mean, eager still has its own Delta; what the others sent is lost. */
+/* Without a mean, eager still has its own Delta; the others' messages are lost. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {

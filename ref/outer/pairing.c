@@ -1,5 +1,5 @@
 /* pairing.c - NumPy's permutation of a seed, because NoLoCo's published code draws its groups with
- * it: a swarm needs no message about its groups if everybody draws the same. [spec outer-steps 11]
+ * it: a swarm needs no message about its groups if all peers draw the same. [spec outer-steps 11]
  *
  * numpy.random.default_rng(seed): the seed is mixed into 256 bits (SeedSequence, after M. E.
  * O'Neill's seed_seq_fe), which set a PCG64 generator, whose draws shuffle. [PCG: O'Neill 2014] */

@@ -18,7 +18,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ceil(1 / share) parts, at most one for each entry: after so many rounds all entries have been
+/* ceil(1 / share) parts, at most one for each entry: after that many rounds all entries have been
  * averaged once. */
 size_t pl_partial_parts(size_t n, double share)
 {
@@ -182,7 +182,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
 }
 
 /* A tensor of n entries sends n / parts float32 a round, so bytes = sum 4 n / parts, every H steps:
- * with a share of 5 % a twentieth of what averaging all parameters would send. */
+ * with a share of 5 % a twentieth of the bytes of averaging all parameters. */
 static double bytes_per_step(const struct pl_outer *o)
 {
     double bytes = 0;

@@ -3,9 +3,9 @@
  * [spec wire-extensions A.3, A.4]
  *
  *   M_r += g_r,  P_r = M_r Q_r        -> mean of P_r, then orthonormal
- *   Q_r = M_r^T P                     -> mean of Q_r, and of the tensors that don't pay
+ *   Q_r = M_r^T P                     -> mean of Q_r, and of the tensors too small to compress
  *   g = P Q^T, with which the inner optimizer steps
- *   M_r -= P Q^T                      hivemind's rule: what the group has received
+ *   M_r -= P Q^T                      hivemind's rule: the group's approximation
  *   M_r -= P Q_r^T                    own_feedback, the textbook's: what this peer has given
  *
  * With hivemind's rule M_r keeps how g_r differs from the mean, for ever; it cancels between peers
@@ -81,7 +81,7 @@ static int give_up(struct pl_outer *o, float *g)
 }
 
 /* 2. P = orthonormal(mean of P_r), Q_r = M_r^T P. With P^T P = 1 the best Q for a given P is M^T P,
- * without solving anything. Each peer orthonormalizes what it decoded, so all have the same P. */
+ * without solving anything. Each peer orthonormalizes the decoded P, so all have the same P. */
 static int take_p(struct pl_outer *o, float *g, const struct pl_outer_message *in, int count,
                   size_t n)
 {
@@ -111,8 +111,8 @@ static int subtract_own(struct pl_outer *o, float *scratch)
     return rc;
 }
 
-/* 3. Q = mean of Q_r;  g = P Q^T;  M_r loses what was sent. A peer whose gradient had a NaN gave
- * nothing, so its M_r loses nothing. */
+/* 3. Q = mean of Q_r;  g = P Q^T;  M_r is reduced by the part that was sent. A peer whose gradient
+ * had a NaN sent nothing, so its M_r is unchanged. */
 static int take_q(struct pl_outer *o, float *g, const struct pl_outer_message *in, int count,
                   size_t n_q, size_t whole)
 {

@@ -1,6 +1,6 @@
 /* sparse.c - 14 bits for a value that is sent, nothing for the rest: 146 times fewer than float32
- * if 64 of 4096 are. Two bits suffice for the values, because what is largest in each chunk lies in
- * two heaps, one on each side of zero: in effect a sign and a magnitude a side. What that loses
+ * if 64 of 4096 are. Two bits suffice for the values, because the largest entries of a chunk lie in
+ * two clusters, one on each side of zero: in effect a sign and a magnitude for each side. The error
  * goes back into the error feedback. [SparseLoCo: Sarfi et al. 2025] [spec outer-steps 10] */
 #include "sparse.h"
 #include "../byte_order.h"
@@ -50,7 +50,7 @@ int pl_sparse_quantize(uint8_t *codes, struct pl_sparse_levels *levels, const fl
     return PL_OK;
 }
 
-/* What a code stands for: table[code] + shift, added in float32 as published. */
+/* The value of a code: table[code] + shift, added in float32 as published. */
 float pl_sparse_level(const struct pl_sparse_levels *levels, int code)
 {
     return (float)levels->table[code] + (float)levels->shift;

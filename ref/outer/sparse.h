@@ -17,7 +17,7 @@ extern "C" {
 
 struct pl_sparse_levels {
     double shift, scale;              /* mean of the values, width of a bin */
-    double table[PL_SPARSE_BINS_MAX]; /* mean of what fell into a bin, less shift; 0: nothing did */
+    double table[PL_SPARSE_BINS_MAX]; /* mean of the values in a bin, less shift; 0: an empty bin */
 };
 
 /* codes (n) of v (n): bins of equal width over `range` standard deviations around the mean.
@@ -28,7 +28,7 @@ struct pl_sparse_levels {
  * A NaN or an infinity would decode to NaN everywhere: PL_EUSE. 2 <= bins <= PL_SPARSE_BINS_MAX. */
 int pl_sparse_quantize(uint8_t *codes, struct pl_sparse_levels *levels, const float *v, size_t n,
                        int bins, double range);
-/* What a code is read as: table[code] + shift, both float32. */
+/* The value of a code: table[code] + shift, both float32. */
 float pl_sparse_level(const struct pl_sparse_levels *levels, int code);
 
 /* ---- bytes ---- */
@@ -59,7 +59,7 @@ int pl_sparse_read_published(int32_t *index, float *value, const uint8_t *wire_i
 /* sum[c m + index] += factor value and senders[...] += 1 for the k entries of each chunk c. */
 void pl_sparse_add(double *sum, uint16_t *senders, const int32_t *index, const float *value,
                    double factor, size_t chunks, int m, int k);
-/* mean (n) = sum / senders, 0 where nobody sent; or sum / peers for all, if peers is not 0. */
+/* mean (n) = sum / senders, 0 where no peer sent; or sum / peers for all, if peers is not 0. */
 void pl_sparse_mean(float *mean, const double *sum, const uint16_t *senders, size_t n, int peers);
 /* min(1, median / (norm + 1e-8)) of each of n norms; the median is the lower of the two in the
  * middle. PL_ENOMEM without memory. */

@@ -3,7 +3,7 @@
  *
  *   1. Delta_r = phi - theta_r after H local steps;  e_r = beta e_r + Delta_r
  *   2. q_r = the k largest of each chunk of e_r, quantized;  e_r = e_r - q_r
- *   3. n_r = |q_r|,  f_r = min(1, median(n) / n_r):  nobody is louder than the middle
+ *   3. n_r = |q_r|,  f_r = min(1, median(n) / n_r):  no norm above the median
  *   4. G[i] = mean of f_r q_r[i] over the peers that sent i;  phi = phi - nu G,  theta_r = phi
  *
  * The error feedback e_r is also the momentum: what is not sent waits, decays by beta, and is sent

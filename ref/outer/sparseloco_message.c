@@ -1,5 +1,5 @@
-/* sparseloco_message.c - what SparseLoCo sends of each tensor, and the mean of what peers have
- * sent. [SparseLoCo: Sarfi et al. 2025, arXiv 2508.15706] [spec outer-steps 10]
+/* sparseloco_message.c - SparseLoCo's message for each tensor, and the mean of the peers' messages.
+ * [SparseLoCo: Sarfi et al. 2025, arXiv 2508.15706] [spec outer-steps 10]
  *
  *   write    chunks of e -> the k largest of each -> two bits -> levels | indices | codes
  *   read     levels | indices | codes -> f_r q_r -> G[i], over the peers that sent i */
@@ -65,7 +65,7 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *e, const str
     if (!rc) rc = pl_sparse_quantize(codes, &levels, v, kept, BINS, RANGE);
     for (int c = 0; !rc && c < BINS; c++) level[c] = pl_sparse_level(&levels, c);
     if (!rc) rc = pl_sparse_write(out, level, at, codes, kept);
-    /* What was sent leaves e: the levels, not the values. The quantization error stays. */
+    /* Subtracts the decoded levels from e, not the values, so that the quantization error stays. */
     for (size_t i = 0; !rc && i < kept; i++)
         rest[i / (size_t)p->k * (size_t)p->m + (size_t)at[i]] -= level[codes[i]];
     if (!rc) rc = be->put(cut, rest, n * sizeof *rest);

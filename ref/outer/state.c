@@ -1,10 +1,11 @@
-/* state.c - what an algorithm remembers, and how it is saved and loaded.
+/* state.c - an algorithm's state, and how it is saved and loaded.
  *
  *   state    head | buffer | buffer | ... | message     buffers in the order of open
  *   head     name of the algorithm, parameters, bytes of all, counters, the step under way
  *   message  the latest, until it is applied, of algorithms that may take it back
  *
- * Numbers are stored as they lie in memory: a state is read by the same kind of machine. */
+ * Numbers are stored in the machine's own format: only the same kind of machine can read a
+ * state. */
 #include "outer.h"
 
 #include <math.h>
@@ -94,7 +95,7 @@ int pl_outer_save(const struct pl_outer *o, uint8_t *out)
     return rc;
 }
 
-/* What a head says against what this algorithm can have saved. */
+/* Checks a head against the states that this algorithm can have saved. */
 static int check(const struct head *h, const struct head *own, size_t bytes, struct pl_err *err)
 {
     if (memcmp(h->name, own->name, sizeof h->name) || h->n != own->n || h->bytes != own->bytes)

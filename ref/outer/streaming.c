@@ -69,7 +69,7 @@ static int is_sent_now(const struct pl_outer *o, int p)
     return s % S == (S - tau) % S && o->counter[DONE] % P == (uint64_t)p;
 }
 
-/* What comes next within this inner step, from the fragment that was reached on. */
+/* The next action within this inner step, beginning with the fragment that was reached. */
 static int scan(struct pl_outer *o)
 {
     for (; o->counter[CURSOR] < (uint64_t)o->setup.fragments; o->counter[CURSOR]++) {

@@ -1,10 +1,11 @@
-/* lab_exchange.c - what travels between the peers, as enum pl_outer_exchange says it.
+/* lab_exchange.c - messages between the peers, by enum pl_outer_exchange.
  *
  *   MEAN     a butterfly all-reduce: every member sends part b of its message to member b, which
  *            sends the mean of part b to every other member once it has all of them
  *   GATHER   every member sends its whole message to every other one
  *   GROUP    the same within the groups of pl_noloco_group
- *   ONE      each message goes to everybody by itself; all apply them in the order of their numbers
+ *   ONE      each message goes to every peer by itself; all apply them in the order of their
+ *            numbers
  *
  * An exchange begins when every peer present has its message ready, as a group does that hivemind's
  * matchmaking has assembled; ONE begins at once. If a member leaves, those that remain begin again
@@ -26,7 +27,7 @@ static enum pl_outer_exchange kind_of(const struct lab_swarm *s)
     return s->setup->algorithm->exchange;
 }
 
-/* --- what the swarm's files share ------------------------------------------------------------- */
+/* --- shared by the swarm's files -------------------------------------------------------------- */
 
 int lab_swarm_report(struct lab_swarm *s, const struct lab_event *e, struct pl_err *err)
 {
@@ -93,7 +94,7 @@ void lab_exchange_clear(struct lab_swarm *s)
     s->exchanges = s->capacity = 0;
 }
 
-/* Frees what all peers present have applied. */
+/* Frees messages that all peers present have applied. */
 static void release(struct lab_swarm *s)
 {
     uint64_t least = UINT64_MAX;
@@ -319,7 +320,7 @@ int lab_exchange_is_here(const struct lab_swarm *s, int k)
     return 1;
 }
 
-/* What this peer has received, in the order that the algorithm wants. */
+/* This peer's received messages, in the order that the algorithm requires. */
 static int collect(const struct lab_swarm *s, const struct exchange *e, int k,
                    struct pl_outer_message *in)
 {

@@ -1,7 +1,7 @@
 /* lab_links.c - max-min fair rates by progressive filling [Bertsekas and Gallager 1992, 6.5.2]:
  *
  *   while there are transfers without a rate
- *     share = min over links of  what is left of the link / its transfers without a rate
+ *     share = min over links of  free rate of the link / its transfers without a rate
  *     the transfers of that link get this rate, which is taken from their other links, too
  *
  * Rates change only where a transfer begins or is drained. In between all bytes flow evenly, so the

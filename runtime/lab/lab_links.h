@@ -58,11 +58,11 @@ void lab_net_cut_tag(struct lab_net *net, uint64_t tag, uint64_t mask);
 double lab_net_next(struct lab_net *net);
 /* Moves on to a time that is not after the next event. */
 void lab_net_advance(struct lab_net *net, double time);
-/* Takes one transfer that has arrived out of the net; 0: there is none. */
+/* Removes one transfer that has arrived; 0: none has. */
 int lab_net_take(struct lab_net *net, struct lab_transfer *out);
 
 /* A profile by name: up, down, latency, loss; `mixed` takes another one for each peer in turn.
- * PL_ENOTFOUND: there is none. lab_link_names ends with NULL. */
+ * PL_ENOTFOUND: unknown name. lab_link_names ends with NULL. */
 int lab_link_named(struct lab_link *link, const char *name, int peer);
 extern const char *const lab_link_names[];
 

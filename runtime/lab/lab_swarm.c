@@ -17,7 +17,7 @@
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-/* What the peer has done until now ends, and something else begins. */
+/* The peer's present activity ends, and another one begins. */
 static int change_activity(struct lab_swarm *s, int k, enum lab_activity activity,
                            struct pl_err *err)
 {
@@ -93,8 +93,8 @@ static int take_inner(struct lab_swarm *s, int newcomer, int donor)
     return rc;
 }
 
-/* Copies what the peers share: parameters, the algorithm's state, and where the donor is in the
- * order of the exchanges. */
+/* Copies the shared state: parameters, the algorithm's state, and the donor's place in the order of
+ * the exchanges. */
 static int take_over(struct lab_swarm *s, int newcomer, int donor, struct pl_err *err)
 {
     struct peer *to = &s->peer[newcomer], *from = &s->peer[donor];
@@ -175,7 +175,7 @@ static int gradient_computed(struct lab_swarm *s, int k, struct pl_err *err)
     return rc;
 }
 
-/* One peer's message may complete what others wait for, and so on. */
+/* One peer's message may complete an exchange that others wait for, and so on. */
 static int wake(struct lab_swarm *s, struct pl_err *err)
 {
     int rc = PL_OK, has_changed = 1;

@@ -11,7 +11,7 @@
 
 #define LAB_LEAVES_MAX 1024
 
-/* What is trained. x and g are backend memory of n floats. */
+/* The model that is trained. x and g are backend memory of n floats. */
 struct lab_model {
     void *context;
     const struct pl_backend *be;
@@ -43,7 +43,7 @@ struct lab_setup {
     int peers;
     struct lab_link link[LAB_PEERS_MAX];
     double sample_s[LAB_PEERS_MAX];         /* time of one sample's gradient */
-    double straggle_share, straggle_factor; /* so many steps take so many times as long */
+    double straggle_share, straggle_factor; /* share of slow steps; their time, as a multiple */
     double fail_share;                      /* of exchanges: they fail at their end, for all */
     struct lab_leave leave[LAB_LEAVES_MAX];
     int leaves;
@@ -75,7 +75,7 @@ typedef int lab_event_fn(void *context, const struct lab_event *e, struct pl_err
 
 struct lab_swarm;
 
-/* All peers begin at x (n, backend memory). Model, setup and what they point to are borrowed. */
+/* All peers begin at x (n, backend memory). Model, setup and their pointers are borrowed. */
 int lab_swarm_open(struct lab_swarm **out, const struct lab_setup *setup,
                    const struct lab_model *model, const float *x, lab_event_fn *event,
                    void *context, struct pl_err *err);

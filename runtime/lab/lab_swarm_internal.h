@@ -1,4 +1,4 @@
-/* lab_swarm_internal.h - what the files of the swarm share: peers, exchanges. */
+/* lab_swarm_internal.h - shared by the swarm's files: peers, exchanges. */
 #ifndef PL_LAB_SWARM_INTERNAL_H
 #define PL_LAB_SWARM_INTERNAL_H
 
@@ -25,7 +25,7 @@ struct peer {
 struct exchange {
     struct {
         uint64_t number;
-        int has_begun, has_failed, members, is_used; /* is_used: somebody has applied it */
+        int has_begun, has_failed, members, is_used; /* is_used: a peer has applied it */
         int under_way;                               /* transfers */
         double began;
         int parts[LAB_PEERS_MAX];      /* that a reducer still waits for */
@@ -33,7 +33,7 @@ struct exchange {
         uint8_t member[LAB_PEERS_MAX]; /* takes part */
         uint8_t done[LAB_PEERS_MAX];   /* had everything before another member left */
     } plain;
-    struct pl_outer_message message[LAB_PEERS_MAX]; /* data owned; NULL: there is none */
+    struct pl_outer_message message[LAB_PEERS_MAX]; /* data owned; NULL: no message */
 };
 
 struct lab_swarm {
@@ -66,12 +66,12 @@ int lab_is_active(const struct lab_swarm *s, int k);
  * events. */
 double lab_draw(const struct lab_swarm *s, int what, uint64_t a, uint64_t b);
 
-/* The peer's next message; begins the exchange if it was the last one missing. Returns what the
- * algorithm does next, or a status. */
+/* The peer's next message; begins the exchange if it was the last one missing. Returns the
+ * algorithm's next action, or a status. */
 int lab_exchange_send(struct lab_swarm *s, int k, struct pl_err *err);
 /* Whether the oldest exchange that this peer has not applied has brought it everything. */
 int lab_exchange_is_here(const struct lab_swarm *s, int k);
-/* Applies it; what comes next, or a status. */
+/* Applies it; returns the next action, or a status. */
 int lab_exchange_apply(struct lab_swarm *s, int k);
 int lab_exchange_arrived(struct lab_swarm *s, const struct lab_transfer *t, struct pl_err *err);
 /* A peer has left. */

@@ -1,6 +1,6 @@
-/* lab_swarm_save.c - a whole swarm in a file: everything plain as it lies in memory, then what it
- * points to. The file belongs to this program on this machine, like a core dump: the caller's head
- * says which run it is. */
+/* lab_swarm_save.c - a whole swarm in a file: plain structs as they lie in memory, then the memory
+ * that they point to. The file belongs to this program on this machine, like a core dump: the
+ * caller's head says which run it is. */
 #include "lab_swarm_internal.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #define MESSAGE_MAX ((size_t)1 << 32)
 #define STATE_MAX ((size_t)1 << 36) /* of one peer: some vectors as long as the model, a message */
 
-/* One function both ways, so that what is written and what is read cannot differ. */
+/* One function for both directions, so that reading and writing cannot differ. */
 struct io {
     FILE *file;
     int is_loading, has_failed;
@@ -23,7 +23,7 @@ static void move(struct io *io, void *p, size_t bytes)
                                     : fwrite(p, 1, bytes, io->file) != bytes;
 }
 
-/* A count of what follows; 0 after a failure. */
+/* The number of following items; 0 after a failure. */
 static size_t move_count(struct io *io, size_t count, size_t most)
 {
     uint64_t n = count;
