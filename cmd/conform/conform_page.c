@@ -1,6 +1,7 @@
 /* conform_page.c - a conformance report as one HTML file: nothing is loaded, nothing runs, and both
  * light and dark are as the reader's system has them. */
 #include "conform_report.h"
+#include "data/files/memory_stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -336,10 +337,8 @@ char *conform_page(const json_t *report)
 {
     const json_t *peer = json_object_get(report, "peer");
     const char *name = peer ? "a peer" : text(json_object_get(report, "backend"), "name");
-    char *page = NULL;
-    size_t bytes;
-    FILE *f = open_memstream(&page, &bytes);
-    int broken;
+    struct pl_memory_stream page;
+    FILE *f = pl_memory_stream_open(&page);
     if (!f) return NULL;
     fputs("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -360,10 +359,5 @@ char *conform_page(const json_t *report)
         all_cases(f, report);
     }
     fputs("</main>\n</body>\n</html>\n", f);
-    broken = ferror(f);
-    if (fclose(f) || broken) {
-        free(page);
-        return NULL;
-    }
-    return page;
+    return pl_memory_stream_close(&page, f) ? NULL : page.text;
 }

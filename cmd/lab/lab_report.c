@@ -3,6 +3,7 @@
 #include "lab_report.h"
 
 #include "data/files/file.h"
+#include "data/files/memory_stream.h"
 #include "data/files/json.h"
 #include "data/images/figure.h"
 #include "lab_job.h"
@@ -322,16 +323,16 @@ static int write_figures(const char *folder, const struct run *run, int count, i
 {
     int figures = (int)PL_COUNT(curves), rc = pl_folder_make(folder, err);
     for (int i = 0; i < figures + count && !rc; i++) {
-        char *svg = NULL, name[24];
-        size_t bytes = 0;
-        FILE *f = open_memstream(&svg, &bytes);
+        struct pl_memory_stream svg;
+        char name[24];
+        FILE *f = pl_memory_stream_open(&svg);
         if (i < figures) snprintf(name, sizeof name, "%s", curves[i].name);
         else snprintf(name, sizeof name, "timeline_%d", i - figures);
         if (f && i < figures) draw(f, run, count, &curves[i]);
         else if (f) timeline(f, &run[i - figures]);
-        if (!f || fclose(f)) rc = pl_fail(err, PL_ENOMEM, "no memory for a figure");
-        if (!rc) rc = write_figure(folder, name, svg, bytes, png, err);
-        free(svg);
+        if (pl_memory_stream_close(&svg, f)) rc = pl_fail(err, PL_ENOMEM, "no memory for a figure");
+        if (!rc) rc = write_figure(folder, name, svg.text, svg.bytes, png, err);
+        free(svg.text);
     }
     return rc;
 }
@@ -340,20 +341,21 @@ int lab_report(const char *out, const char *figures, const char *const *folder, 
                struct pl_err *err)
 {
     struct run *run = pl_alloc((size_t)count, sizeof *run);
-    char *html = NULL;
-    size_t bytes = 0;
-    FILE *f = NULL;
+    struct pl_memory_stream html = { 0 };
+    FILE *f;
     int rc = run ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
     for (int i = 0; i < count && !rc; i++) rc = read_run(&run[i], folder[i], err);
     for (int i = 0; i < count && !rc; i++)
         if ((rc = add_rates(&run[i]))) pl_fail(err, rc, "no memory");
-    if (!rc && !(f = open_memstream(&html, &bytes))) rc = pl_fail(err, PL_ENOMEM, "no memory");
-    if (f) write_report(f, run, count);
-    if (f && fclose(f)) rc = pl_fail(err, PL_ENOMEM, "no memory for the report");
-    if (!rc) rc = pl_file_write(out, html, bytes, err);
+    if (!rc) {
+        if ((f = pl_memory_stream_open(&html))) write_report(f, run, count);
+        if (pl_memory_stream_close(&html, f))
+            rc = pl_fail(err, PL_ENOMEM, "no memory for the report");
+    }
+    if (!rc) rc = pl_file_write(out, html.text, html.bytes, err);
     *png = 1;
     if (!rc && figures) rc = write_figures(figures, run, count, png, err);
-    free(html);
+    free(html.text);
     for (int i = 0; run && i < count; i++) clear_run(&run[i]);
     pl_free(run);
     return rc;

@@ -7,6 +7,7 @@
 #include "data/images/figure.h"
 #include "data/files/json.h"
 #include "data/files/file.h"
+#include "data/files/memory_stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -179,9 +180,8 @@ int train_log_plot(const char *folder, const char *published, struct pl_err *err
     char *path = pl_path_join(folder, "log.jsonl"), *to = pl_path_join(folder, "loss.svg");
     struct train_curve ours = { 0 }, theirs = { 0 };
     struct figure_line line[3];
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = NULL;
+    struct pl_memory_stream text = { 0 };
+    FILE *out;
     int n = 0, rc;
     rc = path && to ? train_curve_read(&ours, path, err) : pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc && published) rc = train_curve_read(&theirs, published, err);
@@ -191,12 +191,12 @@ int train_log_plot(const char *folder, const char *published, struct pl_err *err
         if (theirs.count)
             line[n++] = (struct figure_line){ "image, stored curve", theirs.step, theirs.image,
                                               theirs.count };
-        out = open_memstream(&text, &bytes);
+        out = pl_memory_stream_open(&text);
         if (out) figure_lines(out, &figure, line, n);
-        if (!out || fclose(out)) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", to);
-        else rc = pl_file_write(to, text, bytes, err);
+        if (pl_memory_stream_close(&text, out)) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", to);
+        else rc = pl_file_write(to, text.text, text.bytes, err);
     }
-    free(text);
+    free(text.text);
     train_curve_clear(&ours);
     train_curve_clear(&theirs);
     free(path);

@@ -5,6 +5,7 @@
 #include "data/text/clean.h"
 #include "data/files/file.h"
 #include "data/files/json.h"
+#include "data/files/memory_stream.h"
 #include "data/images/plot.h"
 #include "data/images/resize.h"
 #include "data/files/safetensors.h"
@@ -173,6 +174,19 @@ static int pictures(void)
     return rc;
 }
 
+static int memory_streams(void)
+{
+    struct pl_memory_stream s;
+    FILE *f = pl_memory_stream_open(&s);
+    for (int i = 0; f && i < 4000; i++) fputs("a line\n", f);
+    if (pl_memory_stream_close(&s, f)) return PL_ENOMEM;
+    assert_int_equal(s.bytes, 28000);
+    for (int i = 0; i < 4000; i++) assert_memory_equal(s.text + 7 * i, "a line\n", 7);
+    assert_int_equal(s.text[s.bytes], 0);
+    free(s.text);
+    return PL_OK;
+}
+
 static int plotting(void)
 {
     static const double x[] = { 1, 2, 3 };
@@ -337,6 +351,7 @@ int main(void)
         EACH_FAILING(settings, 0),
         EACH_FAILING(documents, 0),
         EACH_FAILING(codec_sizes, 0),
+        EACH_FAILING(memory_streams, 0),
         EACH_FAILING(gradients, 0),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
