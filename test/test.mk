@@ -11,7 +11,7 @@ $(BUILD)/test/%: $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LDWRAP) $(LIBS)
 $(BUILD)/test/attacks: LDWRAP = -Wl,--wrap=averager_verify_send
-$(patsubst %,$(BUILD)/test/%,memory memory_libp2p memory_hivemind): LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
+$(patsubst %,$(BUILD)/test/%,memory memory_libp2p memory_hivemind memory_ref): LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
 
 # Tests with other programs, real hivemind peers first of all: `make test` does it too. They come
 # from Debian and PyPI, into the user's cache (test/interop/environment.sh says where else); what

@@ -133,21 +133,22 @@ static int read_part(int32_t *index, float *value, const uint8_t *in, const stru
     return isfinite(sum) ? PL_OK : PL_EPROTO;
 }
 
-/* One peer's broken message must not stop the others: it is left out, by everybody alike. */
+/* One peer's broken message must not stop the others: it is left out, by everybody alike. 1, 0, or
+ * PL_ENOMEM: it could not be seen. */
 static int is_readable(const struct pl_outer *o, const struct pl_outer_message *in)
 {
     size_t at = 0;
-    int good = in->weight > 0 && in->bytes == all_bytes(o);
-    for (int i = 0; good && i < o->setup.count; i++) {
+    int good = in->weight > 0 && in->bytes == all_bytes(o), rc = PL_OK;
+    for (int i = 0; good && !rc && i < o->setup.count; i++) {
         struct part p = part_of(o, i);
         int32_t *index = pl_alloc(p.kept + 1, sizeof *index);
         float *value = pl_alloc(p.kept, sizeof *value);
-        good = index && value && !read_part(index, value, in->data + at, &p);
+        rc = index && value ? read_part(index, value, in->data + at, &p) : PL_ENOMEM;
         at += p.bytes;
         pl_free(index);
         pl_free(value);
     }
-    return good;
+    return rc == PL_ENOMEM ? rc : good && !rc;
 }
 
 /* 3. for one tensor: Q's inverse transform in u (n), on the device. Peers in the order of ranks. */
@@ -184,8 +185,11 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     struct pl_outer_message *kept = pl_alloc((size_t)count, sizeof *kept);
     size_t at = 0;
     int n = 0, rc = kept ? be->fill(g, 0, o->n) : PL_ENOMEM;
-    for (int r = 0; !rc && r < count; r++)
-        if (is_readable(o, &in[r])) kept[n++] = in[r];
+    for (int r = 0; !rc && r < count; r++) {
+        int readable = is_readable(o, &in[r]);
+        if (readable > 0) kept[n++] = in[r];
+        rc = readable < 0 ? readable : PL_OK;
+    }
     for (int i = 0; !rc && i < o->setup.count; i++) {
         struct part p = part_of(o, i);
         rc = receive_part(o, g + o->setup.tensors[i].offset, kept, n, at, &p);

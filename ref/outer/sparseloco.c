@@ -64,8 +64,8 @@ static int take_back(struct pl_outer *o, const float *x, float *q, int has_faile
     const struct pl_backend *be = o->setup.be;
     const struct pl_outer_message own = { .data = o->out, .bytes = o->out_bytes, .weight = 1 };
     float *e = pl_outer_get(o, "error");
-    int has_sent = pl_sparseloco_is_readable(o, &own), rc = PL_OK;
-    if (has_sent) rc = pl_sparseloco_mean(o, q, &own, 1);
+    int has_sent = pl_sparseloco_is_readable(o, &own), rc = has_sent < 0 ? has_sent : PL_OK;
+    if (!rc && has_sent) rc = pl_sparseloco_mean(o, q, &own, 1);
     if (!rc && has_sent) rc = be->axpy(e, 1, q, o->n);
     if (!rc && has_failed) rc = be->axpy(e, -1, pl_outer_get(o, "phi"), o->n);
     if (!rc && has_failed) rc = be->axpy(e, 1, x, o->n);
@@ -83,11 +83,14 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     (void)g;
     G = be->alloc(o->n * sizeof *G);
     rc = kept && G ? be->sumsq(&squares, x, o->n) : PL_ENOMEM;
-    for (int r = 0; !rc && r < count; r++)
-        if (in[r].weight > 0 && pl_sparseloco_is_readable(o, &in[r])) {
+    for (int r = 0; !rc && r < count; r++) {
+        int readable = in[r].weight > 0 ? pl_sparseloco_is_readable(o, &in[r]) : 0;
+        if (readable > 0) {
             is_received |= in[r].rank == o->setup.rank;
             kept[n++] = in[r];
         }
+        rc = readable < 0 ? readable : PL_OK;
+    }
     /* Without a change e is zero, and with a NaN the change is dropped: nothing to take back. */
     loses_nothing = is_received || !isfinite(squares) || !pl_outer_has_change(o);
     if (!rc && !loses_nothing) rc = take_back(o, x, G, !n);

@@ -132,19 +132,19 @@ static int receive_part(float *mean, const struct pl_outer_message *in, int coun
 int pl_sparseloco_is_readable(const struct pl_outer *o, const struct pl_outer_message *in)
 {
     size_t at = 0;
-    int good = in->bytes == pl_sparseloco_bytes(o);
-    for (int i = 0; good && i < o->setup.count; i++) {
+    int good = in->bytes == pl_sparseloco_bytes(o), rc = PL_OK;
+    for (int i = 0; good && !rc && i < o->setup.count; i++) {
         struct part p = part_of(o, i);
         size_t kept = p.count * (size_t)p.k;
         int32_t *index = pl_alloc(kept, sizeof *index);
         float *value = pl_alloc(kept, sizeof *value);
-        good = index && value &&
-               (p.m == 1 || !pl_sparse_read(index, value, in->data + at, kept, p.m, p.k));
+        rc = index && value ? PL_OK : PL_ENOMEM;
+        if (!rc && p.m > 1) rc = pl_sparse_read(index, value, in->data + at, kept, p.m, p.k);
         at += p.bytes;
         pl_free(index);
         pl_free(value);
     }
-    return good;
+    return rc == PL_ENOMEM ? rc : good && !rc;
 }
 
 /* All of G before anything of phi: an error leaves everything as it was. */
