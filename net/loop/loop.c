@@ -22,6 +22,8 @@ struct loop {
     struct loop_job *jobs, **last;
     int closing;
     struct timer *first; /* the earliest: the heap's root */
+    uint64_t round;      /* counts calls of run_timers */
+    int runs_timers;
     uint8_t *scratch;
 };
 
@@ -97,28 +99,40 @@ static void set_alarm(struct loop *l)
         uv_timer_stop(&l->alarm);
         return;
     }
+    if (l->runs_timers) return; /* it is set when they have run */
     wait = (l->first->at - loop_now(l)) * 1e3;
     uv_timer_start(&l->alarm, on_alarm, wait > 0 ? (uint64_t)ceil(wait) : 0, 0);
 }
 
-static void on_alarm(uv_timer_t *alarm)
+/* A timer that is started meanwhile and is due at once comes after the sockets: its callback may
+ * start it again and again. libuv would call its own timer again before it looks at a socket, so we
+ * wake ourselves in its place. */
+static void run_timers(struct loop *l)
 {
-    struct loop *l = alarm->data;
     double now = loop_now(l);
-    while (l->first && l->first->at <= now) {
+    l->round++;
+    l->runs_timers = 1;
+    while (l->first && l->first->at <= now && l->first->round != l->round) {
         struct timer *t = l->first;
         timer_stop(t);
         t->fn(t->context); /* t may be gone now */
     }
-    set_alarm(l);
+    l->runs_timers = 0;
+    if (l->first && l->first->at <= now) uv_async_send(&l->wake);
+    else set_alarm(l);
 }
+
+static void on_alarm(uv_timer_t *alarm) { run_timers(alarm->data); }
 
 int timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context)
 {
     timer_stop(t);
-    *t = (struct timer){
-        .fn = fn, .context = context, .at = loop_now(l) + in_s, .is_running = 1, .loop = l
-    };
+    *t = (struct timer){ .fn = fn,
+                         .context = context,
+                         .at = loop_now(l) + in_s,
+                         .is_running = 1,
+                         .round = l->round,
+                         .loop = l };
     set_first(l, merge_heaps(l->first, t));
     if (l->first == t) set_alarm(l);
     return PL_OK;
@@ -158,6 +172,7 @@ static void on_wake(uv_async_t *async)
     struct loop *l = async->data;
     int closing;
     run_jobs(l);
+    run_timers(l);
     pthread_mutex_lock(&l->lock);
     closing = l->closing && !l->jobs;
     pthread_mutex_unlock(&l->lock);

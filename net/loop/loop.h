@@ -44,6 +44,7 @@ struct timer {
     void *context;
     double at;      /* s; private from here */
     int is_running; /* in the loop's heap */
+    uint64_t round; /* of callbacks, in which it was started */
     struct loop *loop;
     /* Its place in a heap whose nodes are the timers themselves: its first child, the next child of
      * its parent, and the pointer that leads here. */

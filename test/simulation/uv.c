@@ -300,6 +300,12 @@ int uv_read_start(uv_stream_t *s, uv_alloc_cb alloc, uv_read_cb cb)
     return 0;
 }
 
+int uv_read_stop(uv_stream_t *s)
+{
+    s->flags &= ~(unsigned)READING;
+    return 0;
+}
+
 int uv_try_write(uv_stream_t *s, const uv_buf_t *bufs, unsigned n)
 {
     (void)n; /* net/ writes one buffer */
@@ -413,11 +419,11 @@ static void serve_socket(uv_stream_t *s)
         uv_buf_t buf = { NULL, 0 };
         ssize_t n;
         s->alloc_cb((uv_handle_t *)s, 65536, &buf);
-        n = sim_socket_receive(socket_of(s), buf.base, buf.len);
+        n = buf.len ? sim_socket_receive(socket_of(s), buf.base, buf.len) : UV_ENOBUFS;
         if (n == UV_EAGAIN) break;
-        if (n < 0) s->flags &= ~(unsigned)READING;
+        if (n < 0 && n != UV_ENOBUFS) s->flags &= ~(unsigned)READING;
         s->read_cb(s, n, &buf);
-        if (n > 0 && (size_t)n < buf.len) break;
+        if (n == UV_ENOBUFS || (n > 0 && (size_t)n < buf.len)) break;
         if (i == READS_MAX - 1) on_change(s);
     }
     if (s->flags & CLOSING) return;

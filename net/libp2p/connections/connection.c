@@ -9,6 +9,7 @@
  * the engine fills only `wire_high` bytes more (conn.h): urgent frames would otherwise wait
  * behind them. */
 #include "connection.h"
+#include "loop_time.h"
 #include "net/loop/socket.h"
 #include "net/list.h"
 
@@ -146,31 +147,105 @@ size_t connection_unsent(const struct connection *c)
 void connection_receive(struct connection *c, const uint8_t *data, size_t n)
 {
     struct pl_err err = { "" };
+    struct loop_time time;
     int rc;
     if (c->state == CONNECTION_ENDING) return;
     connection_touch(c);
     if (!c->received) c->account.active_at = loop_time(c); /* later bytes are no sign of life */
     c->received = 1;
+    /* Handshakes, decryption and frames cost time before any handler runs. */
+    loop_time_begin(&time, c->of->core, &c->account);
     rc = conn_receive(&c->conn, data, n, precise_now(), &err);
+    c->turn_us += loop_time_end(&time);
+    if (conn_has_more(&c->conn)) connections_await_turn(c->of);
     if (rc) connection_end(c, rc, "%s", err.text);
     else if (!c->carrier)
         c->of->events->used(c); /* the carrier's handler may not lose its stream */
+}
+
+/* A socket that had its turn, or whose peer has used its time of this second, is not read: what
+ * it has stays in the kernel, whose window then stops the sender. */
+static int must_wait(const struct connection *c)
+{
+    return c->of->core->state != HOST_CLOSING &&
+           (c->turn_us >= CONNECTION_TURN_US || conn_has_more(&c->conn) ||
+            loop_time_is_used(c->of->core, &c->account));
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct connection *c = handle->data;
     (void)suggested;
-    *buf = uv_buf_init((char *)loop_scratch(c->of->core->loop), LOOP_SCRATCH);
+    /* No buffer: libuv reads nothing, and calls on_read with UV_ENOBUFS. */
+    *buf = must_wait(c) ? uv_buf_init(NULL, 0)
+                        : uv_buf_init((char *)loop_scratch(c->of->core->loop), LOOP_SCRATCH);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct connection *c = stream->data;
-    if (n > 0) connection_receive(c, (const uint8_t *)buf->base, (size_t)n);
-    else if (n < 0)
+    if (n > 0) {
+        connection_receive(c, (const uint8_t *)buf->base, (size_t)n);
+    } else if (n == UV_ENOBUFS) {
+        uv_read_stop(stream);
+        c->is_unread = 1;
+        connections_await_turn(c->of);
+    } else if (n < 0) {
         connection_end(c, PL_EIO, "connection lost: %s",
                        n == UV_EOF ? "the peer closed it" : uv_strerror((int)n));
+    }
+}
+
+/* --- turns ------------------------------------------------------------------------------------ */
+
+static void read_again(struct connection *c)
+{
+    c->is_unread = 0;
+    if (uv_read_start((uv_stream_t *)&c->socket.tcp, on_alloc, on_read))
+        connection_end(c, PL_EIO, "connection lost: it cannot be read any more");
+}
+
+/* With the frames that are left, then with the socket; or in the next second. */
+static void go_on(struct connection *c)
+{
+    if (!c->is_unread && !conn_has_more(&c->conn)) return;
+    if (loop_time_is_used(c->of->core, &c->account)) connections_await_second(c->of);
+    else if (conn_has_more(&c->conn)) connection_receive(c, NULL, 0);
+    if (c->is_unread && c->state != CONNECTION_ENDING && !must_wait(c)) read_again(c);
+}
+
+/* The loop has looked after everybody else: each connection may go on, with its socket and with the
+ * first stream that it holds. */
+static void next_turn(void *context)
+{
+    struct connections *all = context;
+    for (struct connection *c = all->all; c; c = c->next) {
+        c->streams.answered = 0;
+        c->turn_us = 0;
+        if (c->state == CONNECTION_ENDING) continue;
+        go_on(c);
+        if (c->streams.held) connection_touch(c); /* after its flush, held streams are read */
+    }
+}
+
+void connections_await_turn(struct connections *all)
+{
+    if (all->core->state != HOST_CLOSING && !all->turn.is_running)
+        timer_start(all->core->loop, &all->turn, 0, next_turn, all);
+}
+
+void connections_await_second(struct connections *all)
+{
+    if (all->core->state != HOST_CLOSING && !all->second.is_running)
+        timer_start(all->core->loop, &all->second, loop_time_left(all->core), next_turn, all);
+}
+
+void connections_stop_turns(struct connections *all)
+{
+    timer_stop(&all->turn);
+    timer_stop(&all->second);
+    for (struct connection *c = all->all; c; c = c->next)
+        if (c->is_unread && c->state != CONNECTION_ENDING) read_again(c);
 }
 
 /* --- time ------------------------------------------------------------------------------------- */

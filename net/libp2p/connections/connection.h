@@ -15,7 +15,8 @@
 #include "net/libp2p/muxing/conn.h"
 #include "net/loop/loop_uv.h"
 
-#define HOST_STALL_LIMIT 10.0 /* s for which a socket may accept no bytes although some wait */
+#define HOST_STALL_LIMIT 10.0   /* s for which a socket may accept no bytes although some wait */
+#define CONNECTION_TURN_US 1000 /* of the loop's time; then other connections are read */
 
 struct connection;
 struct stream;
@@ -51,6 +52,8 @@ struct connections {
     void *context; /* of the events' owner */
     struct connection *all, *dirty, *ending;
     struct punch_expected *expected;
+    struct timer turn;   /* the next turn of all connections */
+    struct timer second; /* the next second, for those that have used their time in this one */
 };
 
 /* A stream that carries a relayed connection in place of a socket: the functions of stream.h. */
@@ -99,11 +102,13 @@ struct connection {
     int inbound;             /* 1: the other side has dialed it, or has asked us to dial */
     int listens;             /* 1: we play the listener above TCP */
     int relayed;
-    int shares_port; /* 1: dialed from a port that we listen on */
-    int upgraded;    /* 1: relayed, and a direct connection has been tried */
-    int received;    /* 1: bytes have come */
-    int dirty;       /* 1: something waits to be flushed */
-    int status;      /* why it ended */
+    int shares_port;  /* 1: dialed from a port that we listen on */
+    int upgraded;     /* 1: relayed, and a direct connection has been tried */
+    int received;     /* 1: bytes have come */
+    int is_unread;    /* 1: what its socket has waits for the connection's turn, or its second */
+    uint64_t turn_us; /* of the loop's time that its bytes have taken in this turn */
+    int dirty;        /* 1: something waits to be flushed */
+    int status;       /* why it ended */
     struct pl_err why;
     struct timer timer;  /* limit of the set-up, then keep-alive and stalled writes */
     double opened_at;    /* s */
@@ -134,6 +139,10 @@ void connection_end(struct connection *c, int status, const char *format, ...)
 size_t connection_unsent(const struct connection *c);
 /* The peer's connection on which to open a stream, or NULL. */
 struct connection *connection_best(const struct peer *p);
+/* In the next turn, or second: reads the sockets and the held streams that had to wait for it. */
+void connections_await_turn(struct connections *all);
+void connections_await_second(struct connections *all);
+void connections_stop_turns(struct connections *all); /* the host closes: nobody waits any more */
 /* Before the loop sleeps: flushes connections with new output, frees those that have ended. */
 void connections_settle(struct connections *all);
 /* The address in a sockaddr. PL_ENOTFOUND: neither IPv4 nor IPv6. */

@@ -21,8 +21,9 @@
  *   dial.c           from a multiaddr to a connection
  *   listen.c         accepts connections
  *   observed.c       how others see us, without sockets
- *   budget.c         whether a connection may begin, expect a message, run a handler
+ *   budget.c         whether a connection may begin, expect a message
  *   connection.c     a socket, or a relayed stream, under conn.h's engine
+ *   loop_time.c      what takes the loop's time is charged for it
  *   watch.c          the list of watchers
  *   resources.c      counts and limits, without sockets
  *

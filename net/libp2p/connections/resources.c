@@ -22,7 +22,9 @@
  *            connection. 64 MiB of records and 16 MiB of cached ones: a run of 1,000 peers needs 2.
  *            Half of the loop: the other half is for training peers
  * reserved   groupmates send the large messages: 1 GiB is the gradients of the reference run,
- *            uncompressed, twice over. Their time is not bounded: without it there is no averaging.
+ *            uncompressed, twice over. The time of protected peers is not bounded: without it there
+ *            is no averaging. That of others that we have dialed is: any node of the DHT may be
+ *            among them.
  *            Their records are bounded as everybody's
  * transient  a handshake takes two round trips: 128 at once are hundreds a second
  * subnet     a quarter of all connections, half or three quarters of all bytes, half of the time:
@@ -30,7 +32,8 @@
  * machine    the same, but more dial-backs and time, for a swarm that begins on one machine
  * peer       eight connections; one large message and a half; 16 of the largest responses; 12 MiB
  *            of records: half as much again as a node hands over at once, and less than any kind
- *            of them may take together; a fifth of a second: 2,000 look-ups
+ *            of them may take together; a fifth of a second: 2,000 look-ups. Decryption and
+ *            handshakes count, too; a handshake is its subnet's
  * protocol   half of all streams, so that other protocols can still be asked for */
 static const size_t table[SCOPES][RESOURCES] = {
     /* connections, streams, held, unsent, reservations, circuits, dial-backs, records, us of
@@ -289,19 +292,26 @@ const struct scope *resources_count(struct account *a, enum resource kind, size_
 
 /* --- time on the loop ------------------------------------------------------------------------- */
 
+/* A peer that we have dialed may be any node of the DHT: protected ones alone have all of the time
+ * that they need. */
+static struct scope *root_of_time(const struct account *a)
+{
+    return is_protected(a) ? &a->of->reserved : &a->of->system;
+}
+
 void resources_begin_handler(struct handler_charge *h, struct account *a)
 {
     *h = (struct handler_charge){ 0 };
-    if (!a->of || !a->peer) return;
-    *h = (struct handler_charge){ a->peer, a->subnet, root(a) };
-    h->peer->accounts++; /* the handler may close the account */
+    if (!a->of) return;
+    *h = (struct handler_charge){ a->peer, a->subnet, root_of_time(a) };
+    if (h->peer) h->peer->accounts++; /* the handler may close the account */
     h->subnet->accounts++;
 }
 
 void resources_end_handler(struct resources *r, struct handler_charge *h, size_t us)
 {
-    if (!h->peer) return;
-    h->peer->used[RESOURCE_HANDLER_US] += us;
+    if (!h->subnet) return;
+    if (h->peer) h->peer->used[RESOURCE_HANDLER_US] += us;
     h->subnet->used[RESOURCE_HANDLER_US] += us;
     h->root->used[RESOURCE_HANDLER_US] += us;
     leave_scope(r, h->peer);
@@ -316,9 +326,9 @@ static int used_up(const struct resources *r, const struct scope *s)
 int resources_must_wait(const struct account *a)
 {
     const struct resources *r = a->of;
-    const struct scope *all = root(a);
-    if (!a->peer || all->kind == SCOPE_RESERVED) return 0;
-    if (used_up(r, a->peer) || used_up(r, a->subnet)) return 1;
+    const struct scope *all = root_of_time(a);
+    if (all->kind == SCOPE_RESERVED) return 0;
+    if ((a->peer && used_up(r, a->peer)) || used_up(r, a->subnet)) return 1;
     return used_up(r, all) && a->subnet->used[RESOURCE_HANDLER_US] >= HANDLER_EQUAL_US / r->subnets;
 }
 

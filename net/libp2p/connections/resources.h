@@ -29,7 +29,8 @@ enum resource {
     RESOURCE_DIAL_BACKS,   /* that AutoNAT makes for it, each for a minute */
     RESOURCE_RECORDS,    /* bytes of the DHT's that it has stored; they outlive its connections, so
                             * the DHT counts them by itself (records/dht_quota.h) */
-    RESOURCE_HANDLER_US, /* microseconds of its handlers on the loop, in this second */
+    RESOURCE_HANDLER_US, /* microseconds that its bytes and handlers take on the loop, in this
+                          * second */
     RESOURCES
 };
 

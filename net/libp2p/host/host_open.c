@@ -125,7 +125,7 @@ static void begin_close(struct host *h)
 {
     h->core.state = HOST_CLOSING;
     timer_stop(&h->sweep);
-    turns_stop(&h->streams);
+    connections_stop_turns(&h->connections);
     /* Protocols first: they may still use streams. Then waiting callers, then the rest. */
     host_stop_protocols(h);
     routing_close(&h->routing);

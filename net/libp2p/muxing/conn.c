@@ -145,12 +145,17 @@ static int on_plain(struct conn *c, double now, struct pl_err *err)
         open_muxer(c, now);
     }
     if (c->state == CONN_OPEN && bytes_length(&c->plain)) {
-        size_t n = bytes_length(&c->plain);
-        rc = yamux_receive(&c->yamux, bytes_at(&c->plain), n, &c->frames, err);
-        bytes_take(&c->plain, n);
+        struct cursor in = { bytes_at(&c->plain), bytes_length(&c->plain) };
+        rc = yamux_receive_some(&c->yamux, &in, CONN_FRAMES_A_TURN, &c->frames, err);
+        bytes_take(&c->plain, bytes_length(&c->plain) - in.left);
         return rc;
     }
     return PL_OK;
+}
+
+int conn_has_more(const struct conn *c)
+{
+    return c->state == CONN_OPEN && bytes_length(&c->plain) > 0;
 }
 
 /* Two sockets that connect to each other at the same moment become one connection, without a
@@ -177,7 +182,7 @@ static int receive_secure(struct conn *c, const uint8_t *data, size_t n, struct 
 
 static int receive(struct conn *c, const uint8_t *data, size_t n, double now, struct pl_err *err)
 {
-    int rc;
+    int rc = PL_OK;
     if (c->state == CONN_SECURITY) {
         struct cursor cursor;
         if ((rc = bytes_add(&c->in, data, n))) return pl_fail(err, rc, "connection: out of memory");
@@ -191,7 +196,7 @@ static int receive(struct conn *c, const uint8_t *data, size_t n, double now, st
         /* The beginning of the handshake may have come with the negotiation. */
         rc = receive_secure(c, bytes_at(&c->in), bytes_length(&c->in), err);
         bytes_clear(&c->in);
-    } else {
+    } else if (n) {
         rc = receive_secure(c, data, n, err);
     }
     if (!rc) rc = on_plain(c, now, err);

@@ -329,13 +329,14 @@ static int on_header(struct yamux *y, const struct yamux_frame *f, struct bytes 
     return rc || f->length ? rc : on_body(y, NULL, 0);
 }
 
-int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *out,
-                  struct pl_err *err)
+int yamux_receive_some(struct yamux *y, struct cursor *in, size_t frames, struct bytes *out,
+                       struct pl_err *err)
 {
     int rc = PL_OK;
     y->heard_at = y->now;
-    while (!rc && n) {
-        size_t part;
+    while (!rc && in->left && frames) {
+        const uint8_t *data = in->at;
+        size_t n = in->left, part;
         if (y->body_left) {
             part = n < y->body_left ? n : y->body_left;
             rc = on_body(y, data, part);
@@ -347,15 +348,23 @@ int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *
                 struct cursor c = { y->header, HEADER };
                 struct yamux_frame f;
                 y->header_bytes = 0;
+                frames--;
                 rc = yamux_frame_get(&c, &f)
                          ? protocol_error(out, err, "a frame of another version or type", f.stream)
                          : on_header(y, &f, out, err);
             }
         }
-        data += part;
-        n -= part;
+        in->at += part;
+        in->left -= part;
     }
     return rc ? rc : out->failed;
+}
+
+int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *out,
+                  struct pl_err *err)
+{
+    struct cursor in = { data, n };
+    return yamux_receive_some(y, &in, SIZE_MAX, out, err);
 }
 
 /* --- time ------------------------------------------------------------------------------------- */

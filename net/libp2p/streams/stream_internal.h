@@ -10,6 +10,7 @@
 #define PL_STREAM_INTERNAL_H
 
 #include "net/libp2p/connections/budget.h"
+#include "net/libp2p/connections/loop_time.h"
 #include "net/libp2p/connections/peer_routing.h"
 #include "services.h"
 #include "stream.h"
@@ -30,8 +31,6 @@ struct streams {
     struct services services;
     struct stream *detached; /* without a connection: CONNECTING, FAILED, or with remains */
     size_t remains;          /* bytes of lost connections that still lie in streams */
-    struct timer turn;       /* the next turn of all connections */
-    struct timer window;     /* the next second, for peers whose handlers have used up this one */
 };
 
 /* Data received before the connection was lost, and the reason of the loss. */

@@ -167,14 +167,14 @@ static void deliver(struct stream *s)
  * streams_release_held. */
 static void read_on(struct stream *s, int *gone)
 {
-    struct handler_time time;
+    struct loop_time time;
     int charged = s->inbound && s->connection;
     *gone = 0;
     s->gone = gone;
-    if (charged) budget_begin_handler(&time, s->connection);
+    if (charged) loop_time_begin(&time, s->of->core, &s->connection->account);
     if (s->state == STREAM_SELECTING && !turns_must_wait(s)) select_protocol(s);
     if (!*gone && s->state == STREAM_OPEN) deliver(s);
-    if (charged) budget_end_handler(&time);
+    if (charged) loop_time_end(&time);
     if (*gone) return;
     s->gone = NULL;
     turns_hold(s);
@@ -223,5 +223,5 @@ void streams_release_held(struct connection *c)
         read_on(s, &gone);
         if (!gone) report_reset(s);
     }
-    if (c->state != CONNECTION_ENDING && c->streams.held) turns_await_window(c);
+    if (c->state != CONNECTION_ENDING && c->streams.held) turns_await_second(c);
 }

@@ -19,9 +19,14 @@ static int too_many_responses(const struct connection *c)
     return c->conn.yamux.answers > ANSWERS_MAX || c->streams.answered >= ANSWERS_A_TURN;
 }
 
+static int must_wait(const struct connection *c)
+{
+    return loop_time_is_used(c->of->core, &c->account);
+}
+
 int turns_connection_must_wait(const struct connection *c)
 {
-    return too_many_responses(c) || budget_must_wait(c);
+    return too_many_responses(c) || must_wait(c);
 }
 
 int turns_must_wait(const struct stream *s)
@@ -29,42 +34,18 @@ int turns_must_wait(const struct stream *s)
     if (!s->inbound || !s->mux) return 0;
     if (!s->both_ways && (s->mux->waiting.length || too_many_responses(s->connection))) return 1;
     /* Negotiation costs nearly nothing, and has a time limit of its own. */
-    return s->state == STREAM_OPEN && budget_must_wait(s->connection);
-}
-
-/* --- the next turn ---------------------------------------------------------------------------- */
-
-/* The loop has looked after everybody else: each connection may go on with its first held
- * stream. */
-static void next_turn(void *context)
-{
-    struct streams *all = context;
-    for (struct connection *c = all->connections->all; c; c = c->next) {
-        c->streams.answered = 0;
-        if (c->streams.held) connection_touch(c); /* after its flush, held streams are read */
-    }
+    return s->state == STREAM_OPEN && must_wait(s->connection);
 }
 
 void turns_count_response(struct stream *s)
 {
-    struct streams *all = s->of;
     if (!s->inbound || s->both_ways || ++s->connection->streams.answered != ANSWERS_A_TURN) return;
-    if (all->core->state == HOST_CLOSING ||
-        timer_start(all->core->loop, &all->turn, 0, next_turn, all))
-        next_turn(all);
+    connections_await_turn(s->of->connections);
 }
 
-void turns_await_window(struct connection *c)
+void turns_await_second(struct connection *c)
 {
-    struct streams *all = c->of->context;
-    if (!budget_must_wait(c) || all->window.is_running || all->core->state == HOST_CLOSING) return;
-    timer_start(all->core->loop, &all->window, budget_window_left(c), next_turn, all);
-}
-
-void turns_stop(struct streams *all)
-{
-    timer_stop(&all->turn);
-    timer_stop(&all->window);
+    if (must_wait(c)) connections_await_second(c->of);
 }
 
 /* --- the streams that wait -------------------------------------------------------------------- */
@@ -79,8 +60,8 @@ void turns_hold(struct stream *s)
     if (c->streams.held_last) c->streams.held_last->next_held = s;
     else c->streams.held = s;
     c->streams.held_last = s;
-    if (budget_must_wait(c)) s->of->core->resources.limited++;
-    turns_await_window(c);
+    if (must_wait(c)) s->of->core->resources.limited++;
+    turns_await_second(c);
 }
 
 void turns_leave(struct stream *s)

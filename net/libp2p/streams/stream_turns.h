@@ -14,7 +14,6 @@ void turns_leave(struct stream *s);
 /* A response is written: after ANSWERS_A_TURN of them the other connections are read first. */
 void turns_count_response(struct stream *s);
 /* A stream of the connection still waits: it is looked at again when the next second begins. */
-void turns_await_window(struct connection *c);
-void turns_stop(struct streams *all);
+void turns_await_second(struct connection *c);
 
 #endif

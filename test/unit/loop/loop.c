@@ -1,5 +1,5 @@
 /* loop.c - the network's thread: what is posted runs in order, timers fire in the order of their
- * times, and a helper thread's work ends on the loop. */
+ * times, one that starts itself anew delays nobody, and a helper thread's work ends on the loop. */
 #include "net/loop/loop.h"
 #include "test/unit/unit.h"
 
@@ -70,6 +70,28 @@ static void timers_fire_in_the_order_of_their_times(void **state)
     assert_int_equal(count, expected);
 }
 
+static struct timer again;
+static int is_stopped;
+
+static void on_again(void *context)
+{
+    count++;
+    if (!is_stopped) timer_start(l, &again, 0, on_again, context);
+}
+
+static void stop_again(void *context) { is_stopped = 1; }
+
+static void a_timer_that_starts_itself_leaves_the_loop_to_others(void **state)
+{
+    int waited = 0;
+    is_stopped = 0;
+    loop_call(l, on_again, NULL);
+    for (int i = 0; i < 3; i++) loop_call(l, nothing, NULL);
+    waited = count;
+    loop_call(l, stop_again, NULL);
+    assert_in_range(waited, 1, count);
+}
+
 struct task {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -112,6 +134,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(posted_functions_run_in_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(timers_fire_in_the_order_of_their_times, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_timer_that_starts_itself_leaves_the_loop_to_others,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(work_ends_on_the_loop, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

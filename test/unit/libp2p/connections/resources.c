@@ -285,6 +285,31 @@ static void handler_share(void **state)
 
 /* When strangers have used all of their time, subnets that used little go on, and groupmates
  * always; together strangers never have more than three quarters of a second. */
+/* Handshakes cost time before there is a peer, and a peer that we have dialed may be any node of the
+ * DHT. Only protected peers are never held back. */
+static void time_of_handshakes_and_of_the_dialed(void **state)
+{
+    const struct peer_id who = peer_number(3);
+    struct account a[3];
+    resources_init(&all, SIZE_MAX);
+    resources_renew(&all, 100);
+    open_account(&a[0], "/ip4/1.1.1.1/tcp/1", 0, 0);
+    open_account(&a[1], "/ip4/1.1.1.2/tcp/1", 0, 0);
+    run_handler(&a[0], resources_limit(&all, SCOPE_SUBNET, RESOURCE_HANDLER_US));
+    assert_true(resources_must_wait(&a[1]));
+    resources_renew(&all, 101);
+    assert_false(resources_must_wait(&a[1]));
+    open_account(&a[2], "/ip4/9.9.9.9/tcp/1", 3, 1);
+    run_handler(&a[2], resources_limit(&all, SCOPE_PEER, RESOURCE_HANDLER_US));
+    assert_true(resources_must_wait(&a[2]));
+    assert_int_equal(resources_protect(&all, &who), PL_OK);
+    assert_false(resources_must_wait(&a[2]));
+    resources_unprotect(&all, &who);
+    resources_close(&a[2]);
+    resources_renew(&all, 200);
+    finish(a, 3);
+}
+
 static void handler_time_of_all(void **state)
 {
     static struct account a[40];
@@ -342,6 +367,7 @@ int main(void)
         cmocka_unit_test(reserved),
         cmocka_unit_test(protocols),
         cmocka_unit_test(handler_share),
+        cmocka_unit_test(time_of_handshakes_and_of_the_dialed),
         cmocka_unit_test(handler_time_of_all),
         cmocka_unit_test(few_descriptors),
     };
