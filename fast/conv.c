@@ -9,6 +9,7 @@
  *
  * A run continues across row ends. The few positions there are computed and discarded, which is
  * cheaper than partial vectors at the end of each row. */
+#include "conv_bf16.h"
 #include "fast.h"
 #include "isa.h"
 #include "winograd.h"
@@ -366,12 +367,14 @@ int fast_conv(float *y, const float *x, const float *w, const float *b, const st
 {
     if (is_pointwise(c)) return pointwise(y, x, w, b, c, 0);
     if (is_patch_embedding(c)) return patch_embedding(y, x, w, b, c);
+    if (conv_bf16_is_faster(c, 0)) return conv_bf16(y, x, w, b, c, 0);
     return winograd_is_faster(c, 0) ? winograd(y, x, w, b, c, 0) : direct_conv(y, x, w, b, c);
 }
 
 int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
 {
     if (is_pointwise(c)) return pointwise(dx, dy, w, NULL, c, 1);
+    if (conv_bf16_is_faster(c, 1)) return conv_bf16(dx, dy, w, NULL, c, 1);
     return winograd_is_faster(c, 1) ? winograd(dx, dy, w, NULL, c, 1)
                                     : direct_conv_dx(dx, dy, w, c);
 }

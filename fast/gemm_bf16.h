@@ -37,6 +37,7 @@ struct fast_bf16_gemm {
     const float *bias;
     int add;
     float *c;
+    int ldc; /* 0: n */
     uint16_t *rounded;
     const struct fast_bf16_gate *gate;
 };
