@@ -98,6 +98,7 @@ static int run_doctor(int argc, char **argv)
     plan = (struct preflight_plan){ .load = o.quick ? 0 : PREFLIGHT_LOAD,
                                     .run = o.run,
                                     .trains = 1,
+                                    .ways = 1,
                                     .target_batch = o.target_batch };
     if (entries && !o.json)
         fprintf(stderr, "potluck doctor: contacting %zu bootstrap peer%s, for at most %.0f s\n",

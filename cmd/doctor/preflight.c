@@ -218,6 +218,7 @@ int preflight_peers(struct preflight *c)
     clocks(c);
     preflight_run(c);
     preflight_router(c);
+    preflight_ways(c);
     preflight_bandwidth(c);
     return PL_OK;
 }

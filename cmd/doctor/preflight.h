@@ -23,6 +23,7 @@ struct preflight_plan {
     size_t load;          /* bytes of the record that measures bandwidth; 0: not measured */
     const char *run;      /* run whose peers are searched; may be NULL */
     int64_t target_batch; /* ours, to compare with the others'; 0: not known */
+    int ways;             /* 1: connects to the peers that train it, and says which way */
     int trains;           /* 1: we will train it, so a run without trainers is worth a warning */
 };
 #define PREFLIGHT_LOAD \

@@ -19,6 +19,8 @@ struct preflight_entry {
     int has_thread;
 };
 
+#define PREFLIGHT_WAYS_MAX 32 /* peers to which the doctor connects */
+
 struct preflight {
     struct swarm *s;
     const struct swarm_options *options;
@@ -31,6 +33,8 @@ struct preflight {
     size_t count;
     const struct preflight_entry *good[DHT_INITIAL_MAX]; /* that accept us, in the order given */
     size_t good_count;
+    struct peer_id trainers[PREFLIGHT_WAYS_MAX]; /* of the run */
+    size_t trainer_count;
     int clock_differs; /* records may seem expired to us that are valid to others */
     int reached;       /* 1: a peer could connect to us */
 };
@@ -49,6 +53,9 @@ int preflight_peers(struct preflight *c);
 
 /* Of preflight_router.c: reachability, NAT, port mapping, relays. */
 void preflight_router(struct preflight *c);
+
+/* Of preflight_ways.c: after preflight_run. */
+void preflight_ways(struct preflight *c);
 
 /* Of preflight_records.c. */
 void preflight_bandwidth(struct preflight *c);
