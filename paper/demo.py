@@ -168,7 +168,7 @@ def table_runs(runs):
     rows.append(["image loss, nats per image token (target: below 0.1)"] + [f"{runs[n]['loss_image']:.4f}" for n in shown])
     rows.append(["trained captions nearest to their own image (target: 90 %)"]
                 + [f"{runs[n]['nearest_own']} of {runs[n]['drawn']}" for n in shown])
-    rows.append(["among so many reference images"] + [f"{REFERENCES[n]:,}" for n in shown])
+    rows.append(["of this many reference images"] + [f"{REFERENCES[n]:,}" for n in shown])
     for label, key in (("unseen combinations, the right image", "held_out_nearest_own"),
                        ("unseen combinations, the right subject", "held_out_same_subject")):
         cells = [f"{runs[n][key]} of {runs[n]['held_out']} ({100 * runs[n][key] / runs[n]['held_out']:.0f} %)" for n in shown]
