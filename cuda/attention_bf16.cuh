@@ -36,8 +36,8 @@ struct alignas(8) channels {
 static __device__ __forceinline__ int lane_of(void) { return (int)threadIdx.x % 32; }
 static __device__ __forceinline__ int warp_of(void) { return (int)threadIdx.x / 32; }
 
-/* Computes the tokens of so many tiles, from `tile` on, into a shared array of 4 * SIDE ints each.
- * `free`: the token exists and is not a masked key. `hidden` is NULL for queries. */
+/* Computes the tokens of this many tiles, from `tile` on, into a shared array of 4 * SIDE ints
+ * each. `free`: the token exists and is not a masked key. `hidden` is NULL for queries. */
 template <int tiles>
 static __device__ void fill_tokens(cuda_shared<int> tokens, const struct tiling *t, int tile,
                                    const uint8_t *hidden)

@@ -141,7 +141,7 @@ __global__ void topk(int32_t *index, float *value, const float *x, size_t chunks
             above += key[i] > least;
             equal += key[i] == least;
         }
-        need = k - cuda_block_sum(above); /* so many of the equal ones, from the lowest index on */
+        need = k - cuda_block_sum(above); /* of the equal ones, lowest index first */
         to = sum_before(before, above);
         ties = sum_before(before, equal);
         for (int i = first; i < last; i++) {

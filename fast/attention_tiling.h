@@ -164,7 +164,7 @@ size_t attention_scratch(struct attention_scratch *w, const struct attention_til
 /* The key mask of each sequence as an additive mask. */
 struct attention_key_mask {
     float *mask;       /* (B, width), or NULL */
-    int *fully_masked; /* (B) so many first queries have no key that they may see */
+    int *fully_masked; /* (B) this many first queries have no key that they may see */
     size_t width;
 };
 int attention_key_mask_init(struct attention_key_mask *masked, const struct attention_tiling *p,

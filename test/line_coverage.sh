@@ -14,7 +14,7 @@ rm -rf "$profiles"
 mkdir -p "$profiles"
 BUILD=$BUILD LLVM_PROFILE_FILE=$profiles/%m%c.profraw sh test/run.sh "$pattern" >"$BUILD/suites.log" 2>&1
 tail -n 1 "$BUILD/suites.log"
-grep '^FAIL' "$BUILD/suites.log" # their lines count all the same
+grep '^FAIL' "$BUILD/suites.log" # their lines count, too
 
 # The shared library holds every function of the three folders, once: its map is enough for all programs' counters.
 llvm-profdata merge -sparse -o "$BUILD/profile" "$profiles"/*.profraw || exit 1

@@ -5,7 +5,7 @@
 # Three queues run at the same time (see suites.sh). Each suite has a log of its own, and its report
 # is printed in one piece. A suite that ends by time-outs (queues "peers" and "idle") and fails is
 # played once more: a machine that stands still for seconds makes real peers give up, too. The first
-# play's failures are printed all the same, and the last line counts every suite that was played
+# play's failures are still printed, and the last line counts every suite that was played
 # twice: more than REPLAYS_MAX fail, for a fault that comes now and then looks like a slow machine. So
 # does what a script tries again by itself, or does not judge because the machine stood still: each is
 # a line at the end, with its reason, the last line counts them, and more than RETRIES_MAX fail.

@@ -182,7 +182,7 @@ done
 suite cpu counted "the Python module" "sh notebooks/run.sh module"
 suite cpu counted notebooks "sh notebooks/run.sh"
 
-# --- fuzzers, briefly: so many inputs, not so many seconds, so that a fast machine tries what a
+# --- fuzzers, briefly: a number of inputs, not of seconds, so that a fast machine tries what a
 # slow one does
 if have "${CLANG:-clang}"; then
     for t in test/fuzz/*.c; do

@@ -74,6 +74,13 @@ buffer_chain        buffer_queue
 chain of buffers    buffer queue
 statistics of the optimizer  optimizer state, moments
 held[- ]without     excluded
+(of|at least|at most|after|with|until|made|only|first) so (many|much)  the number, this many
+for so long         for this long
+for ever            forever, without limit, permanently
+all the same        nevertheless, still
+in case that        in case
+would else          would otherwise
+(is|are) none of (ours|its)  belongs to no one of ours
 '
 # In identifiers words are joined by underscores.
 pattern="(^|[^A-Za-z])($(echo "$words" | sed -n 's/   *.*//p' | paste -sd '|'))([^A-Za-z]|\$)"

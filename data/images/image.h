@@ -11,7 +11,7 @@
 #define IMAGE_FILE_MAX (256u << 20)   /* bytes of a file */
 /* A small file with more pixels than this per byte is a decompression bomb, or blank: */
 #define IMAGE_PIXELS_PER_BYTE 4096
-#define IMAGE_PIXELS_FREE (4L << 20) /* any file may have so many pixels */
+#define IMAGE_PIXELS_FREE (4L << 20) /* any file may have this many pixels */
 
 struct pl_image {
     int width, height;

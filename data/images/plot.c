@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TICKS 7 /* about so many labels an axis */
+#define TICKS 7 /* about this many labels an axis */
 
 static const uint8_t black[3] = { 40, 40, 40 }, grey[3] = { 225, 225, 225 };
 

@@ -14,7 +14,7 @@
 struct picture_location {
     enum { CAPTIONS_FILE, CAPTIONS_TAR, CAPTIONS_TABLE } in; /* in a file of its own, or */
     size_t holder;                                           /* in this tar archive or table, */
-    size_t at, bytes; /* at this byte, with so many bytes; or in this row */
+    size_t at, bytes; /* at this byte, with this many bytes; or in this row */
 };
 
 struct captions {

@@ -10,7 +10,7 @@
 #define PAIRS_BUFFER 8192 /* the reference run's shuffle buffer */
 #define PAIRS_BUFFER_MAX (1 << 20)
 #define PAIRS_OPENERS_MAX 8        /* as many as browsers' connections to a server, and two */
-#define PAIRS_CAPTION_CHARACTERS 3 /* the reference run's filter: at least so many characters, */
+#define PAIRS_CAPTION_CHARACTERS 3 /* the reference run's filter: at least this many characters, */
 #define PAIRS_ASPECT_MAX 2         /* sides at most 1 : 2, and NSFW exactly UNLIKELY */
 
 struct pairs_options {
@@ -26,7 +26,7 @@ struct pairs_options {
     const char *const *exclude; /* captions to exclude (held out); copied */
     size_t excludes;
     int only_excluded; /* 1: only these, to evaluate on */
-    uint64_t limit;    /* use only so many rows, evenly spaced over the shards; 0: all */
+    uint64_t limit;    /* use only this many rows, evenly spaced over the shards; 0: all */
     /* Opens a shard that is not a local file; NULL: all are files. Calls with one opener, 0 to
      * openers - 1, come one after the other, those with different openers at the same time; the
      * sources are used by the thread that calls. The reading thread is opener 0. */

@@ -22,7 +22,7 @@ struct prepare_counts {
     size_t entries;         /* of the list, processed so far */
     size_t encoded, broken; /* of these, encoded and unreadable */
     size_t shards, found;   /* shards complete; of these, found complete from a previous run, */
-    size_t found_entries;   /* with so many entries */
+    size_t found_entries;   /* with this many entries */
     uint64_t picture_bytes; /* picture files read in this run, */
     uint64_t shard_bytes;   /* and the shards written from them */
 };

@@ -275,7 +275,7 @@ static int list_storages(struct torch_reader *r)
     return PL_OK;
 }
 
-/* For each key in the order of the last pickle: a count, then so many elements. */
+/* For each key in the order of the last pickle: a count, then this many elements. */
 static int locate(struct torch_reader *r, const struct pickle_value *keys, size_t at)
 {
     const struct pl_mapping *map = &r->o->map;

@@ -120,8 +120,8 @@ class Optimizer:
     run            the run's name, hivemind's run_id
     initial_peers  multiaddrs of peers in the run (another peer's `address`); none: the first peer
     target_batch   samples of all peers for one step, the same for all peers (4096)
-    min_peers      the first step waits until so many peers train, this one included (1: no wait),
-    min_peers_timeout  for so many seconds at most; then it begins with a warning (300)
+    min_peers      the first step waits until this many peers train, this one included (1: no wait),
+    min_peers_timeout  for this many seconds at most; then it begins with a warning (300)
     optimizer      "lamb" (with 8-bit moments: "lamb8"), "adam" ("adam8"), or a function of
                    (gradients, epoch) that changes the params itself. LAMB steps in proportion to a
                    tensor's norm: weights that begin at zero hardly move, take Adam for those
@@ -142,7 +142,7 @@ class Optimizer:
     averaging_timeout  seconds for a round, matchmaking included (180)
     allreduce_timeout  seconds of it for the all-reduce (60)
     average_state_every  epochs between two rounds that average the params (1)
-    group_size     a group of so many begins at once (0: all that come in time)
+    group_size     a group of this many begins at once (0: all that come in time)
     group_bits     zeros and ones: several groups a round ("": one group of all; None: one up to
                    about 64 peers, then groups of 12 to 48)
     bandwidth      Mbit/s: peers with more reduce a larger share (0: as measured; negative:

@@ -8,8 +8,9 @@
  *   M_r -= P Q^T                      hivemind's rule: the group's approximation
  *   M_r -= P Q_r^T                    own_feedback, the textbook's: what this peer has given
  *
- * With hivemind's rule M_r keeps how g_r differs from the mean, for ever; it cancels between peers
- * only while the same ones stay. Both rules in one group diverge: all peers follow one. */
+ * With hivemind's rule M_r keeps the difference between g_r and the mean permanently; these
+ * differences cancel only while the same peers stay. Both rules in one group diverge: all peers
+ * follow one. */
 #include "powersgd_parts.h"
 
 enum { PHASE = PL_OUTER_OWN }; /* 0: P is next, 1: Q */

@@ -1144,7 +1144,7 @@ started = []
 
 
 def until(timeout, step=0.05):
-    """for _ in until(5): a round each step, until so many seconds are over."""
+    """for _ in until(5): a round each step, until this many seconds are over."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         yield
@@ -1282,7 +1282,7 @@ def latency(victim, source="127.0.0.1", timeout=10):
 
 
 def allow_descriptors(n):
-    """So many open sockets for this process; what the limit allows."""
+    """This many open sockets for this process; what the limit allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     n = n if hard == resource.RLIM_INFINITY else min(n, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (n, hard))

@@ -75,7 +75,7 @@ def attack(what, connections, request, seconds=1.2, memory=24):
 
 
 def on_one_stream(protocol, data):
-    """The same stream for ever, whatever its window."""
+    """The same stream forever, whatever its window."""
     def request(c):
         if not hasattr(c, "flood"):
             c.flood = c.open_with(protocol)

@@ -62,7 +62,7 @@ check("forty networks that guess keep nobody out", right() and right("127.1.1.1"
 
 
 def hold(n, source, data):
-    """So many connections that say no more than this."""
+    """This many connections that say no more than this."""
     sockets = []
     for _ in range(n):
         s = socket.socket()

@@ -60,7 +60,7 @@ half = unary_request("DHTProtocol.rpc_store", bytes(HALF))[:-1]
 
 
 def send_half(source, messages):
-    """On one connection so many messages but for their last byte."""
+    """On one connection this many messages but for their last byte."""
     c = Peer(source=source).dial(victim.address)
     for _ in range(messages):
         try:

@@ -99,7 +99,7 @@ relay.unary.clear()
 time.sleep(10.5)  # a refusal is remembered for ten seconds
 refused("with a request that a member has signed", to_second)
 
-# Wrong tokens cost the trainer a signature check each: so many tries, then it does not look at them
+# Wrong tokens cost the trainer a signature check each: this many tries, then it does not look at them
 # any more. Members go on.
 def flood(connection, tries):
     """What the tries were answered with."""

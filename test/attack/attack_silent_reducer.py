@@ -116,7 +116,7 @@ def steps(trainers, timeout):
 
 
 def attack(what, quiet, schema, early=False, count=1, answers_one=False, **how):
-    """A swarm of its own, and so many silent peers: from its beginning, or once it averages."""
+    """A swarm of its own, and this many silent peers: from its beginning, or once it averages."""
     trainers = swarm()
     silent = [Silent(trainers, schema, **how) for _ in range(count)] if early else []
     # With silent peers among them from the beginning, too, they find each other.

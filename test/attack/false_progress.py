@@ -66,7 +66,7 @@ class Stranger:
 
 
 def under(trainers, quiet, act):
-    """The strangers act until all trainers have made so many common steps more. What went wrong,
+    """The strangers act until all trainers have made this many more common steps. What went wrong,
     and the seconds."""
     seen = [len(p.lines()) for p in trainers]
     begin = time.monotonic()
@@ -86,7 +86,7 @@ def under(trainers, quiet, act):
 
 
 def goes_on(what, trainers, quiet, act):
-    """They take so many common steps more, one after the other, and none of them does anything
+    """They take this many more common steps, one after the other, and none of them does anything
     else. On a busy machine a trainer of such short steps misses a round by itself now and then, so
     what fails is played once more, and counted: an attack that works does so each time."""
     wrong, took = under(trainers, quiet, act)
@@ -103,7 +103,7 @@ def lead(trainers, by):
 
 
 def averaging(*more):
-    """A swarm, and how long it takes for so many common steps while nobody says anything false."""
+    """A swarm, and how long it takes for this many common steps while nobody says anything false."""
     trainers = swarm(*more)
     check("three trainers average", wait_common(trainers, 3, 40))
     begin = time.monotonic()

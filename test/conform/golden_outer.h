@@ -70,7 +70,7 @@ struct outer_inner {
     enum { INNER_SGD, INNER_ADAM, INNER_MUON } kind;
     double lr, beta1, beta2, eps, decay, clip;
     double muon_lr, muon_momentum, muon_decay; /* of matrices, with INNER_MUON */
-    int matrices; /* the first so many tensors are Muon's; -1: those of two axes or more */
+    int matrices; /* the first this many tensors are Muon's; -1: those of two axes or more */
     long t[OUTER_PEERS_MAX];
     float *m[OUTER_PEERS_MAX], *v[OUTER_PEERS_MAX]; /* the backend's */
 };

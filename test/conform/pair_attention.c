@@ -394,7 +394,7 @@ static void step(struct pair *p, const struct shape *s, int at)
     pair_work(p, 0, 8.0 * (double)one * (at + 1));
     PAIR(p, attention_step, o.at[side], k.at[side], v.at[side], qkv.at[side], s->B, s->n, s->H,
          s->d, at, &s->mask);
-    pair_within(p, "o", o.any, 2e-6 * 4, NULL); /* |v| of so many draws reaches about 4 */
+    pair_within(p, "o", o.any, 2e-6 * 4, NULL); /* |v| of this many draws reaches about 4 */
     pair_exact(p, "k_cache", k.any);
     pair_exact(p, "v_cache", v.any);
 }

@@ -17,7 +17,7 @@ prepare_apt() { # suite
     rm -rf "$state"
     mkdir -p "$state/lists/partial" "$state/archives/partial" "$state/etc/parts"
     : >"$state/status"
-    # A mirror's copy may be past its date: signatures are checked all the same.
+    # A mirror's copy may be past its date: signatures are still checked.
     echo "deb [arch=$ARCH check-valid-until=no signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
 http://deb.debian.org/debian $1 main" >"$state/etc/sources.list"
     cat >"$state/apt.conf" <<CONF

@@ -44,7 +44,7 @@ static float *operand(const void *data, cudaDataType type, cublasOperation_t op,
     return out;
 }
 
-/* Whether all of a column-major matrix of so many rows and columns is in device memory. */
+/* Whether all of a column-major matrix of this many rows and columns is in device memory. */
 static int is_there(const void *p, cudaDataType type, int rows, int columns, int ld)
 {
     size_t each = type == CUDA_R_32F ? 4 : 2, last = at(rows - 1, columns - 1, ld);

@@ -1,8 +1,8 @@
 """inject.py - each command with one allocation or file operation that fails: the first, the second, ... all of them.
 
     python3 test/faults/inject.py PROGRAM LIBRARY              every call of every scenario: hours
-    python3 test/faults/inject.py PROGRAM LIBRARY --each N     of calls with the same stack so many at most: 1 takes half an hour
-    python3 test/faults/inject.py PROGRAM LIBRARY --runs N     so many calls of each scenario and kind of fault, at most
+    python3 test/faults/inject.py PROGRAM LIBRARY --each N     of calls with the same stack this many at most: 1 takes half an hour
+    python3 test/faults/inject.py PROGRAM LIBRARY --runs N     this many calls of each scenario and kind of fault, at most
     python3 test/faults/inject.py PROGRAM LIBRARY --only NAME --kind KIND --at N [--lasts] [--trace]   one again
 
 LIBRARY is inject.c, preloaded. What a failing call may lead to:
@@ -280,7 +280,7 @@ class Trial:
 
 
 def spread(found, most):
-    """At most so many of them, the first one and the last one among them."""
+    """At most this many of them, the first one and the last one among them."""
     if most >= len(found):
         return found
     return [found[i * (len(found) - 1) // max(most - 1, 1)] for i in range(most)]

@@ -214,7 +214,7 @@ def main():
     parser.add_argument("--warmup", type=int, default=1, help="epochs of the linear schedule's way up")
     parser.add_argument("--total", type=int, default=1000, help="epochs of the linear schedule")
     parser.add_argument("--epochs", type=int, default=10**9, help="stop when this epoch is reached")
-    parser.add_argument("--more", type=int, default=0, help="stop after so many epochs")
+    parser.add_argument("--more", type=int, default=0, help="stop after this many epochs")
     parser.add_argument("--optimizer", default="lamb", choices=["lamb", "lamb8"])
     parser.add_argument("--target_batch_size", type=int, default=64)
     parser.add_argument("--batch_size", type=int, default=16)

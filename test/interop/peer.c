@@ -9,7 +9,7 @@
  * --relay carries connections for others, --use-relay wants to be called through that peer and says
  * {"event":"relayed","multiaddr":...} once it can be.
  *
- * --direct calls nothing: it waits so long for a direct connection to the peer that --call names.
+ * --direct calls nothing: it waits this long for a direct connection to the peer that --call names.
  * --report prints {"event":"addresses","multiaddrs":[...]} whenever our own addresses change.
  *
  * --token-times reads texts that end in NUL, and prints a line each: the time that it is as a

@@ -190,7 +190,7 @@ def part_of(scenarios):
 
 def attempts():
     """Whether it is the last one: for a scenario with real peers, whose calls end after the seconds
-    that they have been given, also where a machine gives nobody a processor for so long."""
+    that they have been given, even if a busy machine runs none of them meanwhile."""
     for last in (False, True):
         yield last
         if not again:

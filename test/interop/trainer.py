@@ -95,7 +95,7 @@ def wait_for(what, *peers):
 
 
 def wait_epochs(peers, more):
-    """Until each of the peers has finished so many more epochs."""
+    """Until each of the peers has finished this many more epochs."""
     goals = [newest(p) + more for p in peers]
     return wait_for(lambda: all(newest(p) >= g for p, g in zip(peers, goals)), *peers)
 
@@ -217,7 +217,7 @@ def other_target(swarm, name):
 
 
 def cycle(swarm, name):
-    """If one of two real trainers is killed and replaced, they may wait for each other for ever. A
+    """If one of two real trainers is killed and replaced, they may wait for each other forever. A
     C peer that joins lets them step again."""
     first, second = swarm.add("py"), swarm.add("py")
     wait_epochs([first, second], 2)

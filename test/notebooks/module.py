@@ -108,7 +108,7 @@ refused("a code that the codec lacks", ValueError, "a square of them", lambda: c
 refused("a command that fails", RuntimeError, "no configuration", lambda: potluck.program("train", "--config", "nothing"))
 late = potluck.Program("calc", "demo")
 end_late = lambda said: late.end() == 0 and "parameters" in said
-try:  # it ends while it is asked for: what it says last is seen all the same
+try:  # it ends during the call: its last message is still seen
     test("what a command says last", late.wait_for(end_late))
 except RuntimeError:
     test("what a command says last", False)

@@ -42,7 +42,7 @@ else
     echo "skip the screen: script or python3 is not installed"; skipped=$((skipped + 1))
 fi
 
-# Nearest to its own picture: counted in a file for the page, among so many and the captions' own.
+# Nearest to its own picture: counted in a file for the page, among this many and the captions' own.
 check "drawings are compared" "$POTLUCK" generate --model "$work/d" "cat face" "no such thing" --greedy --quiet \
     --nearest data/demo --among 8 --out "$work/n"
 check "with eight and the caption's own" sh -c 'tr -d " \n" <"$0" | grep -qE "^\{\"own\":[01],\"of\":1,\"among\":9\}$"' \

@@ -30,7 +30,7 @@ learn 3 --listen /ip4/127.0.0.1/tcp/0; frozen=$pid
 learn 4 --client-mode
 
 steps() { grep -c '"event":"epoch"' "$work/t$1" 2>/dev/null; }
-with() { # peers, so many rounds of theirs since their steps were counted, names...
+with() { # peers, this many rounds of theirs since their steps were counted, names...
     size=$1 least=$2; shift 2
     for n; do
         eval "from=\$from$n"

@@ -26,7 +26,7 @@ learn() { # number, options...
         --out "$work/out$n" "$@"
 }
 epochs() { grep '"event":"epoch"' "$1"; }
-# Steps whose gradient is the mean of so many peers.
+# Steps whose gradient is the mean of this many peers.
 rounds_of() { epochs "$2" | grep -c "\"round_status\":0,\"round_peers\":$1,"; }
 at_least() { [ "$($2 $3 "$4")" -ge "$1" ]; } # how many, of what
 

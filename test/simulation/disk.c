@@ -112,7 +112,7 @@ static void change(struct sim_disk *d, const char *path, struct inode *inode)
 {
     struct change *c;
     apply(&d->now, path, inode);
-    if (d->change_count == FILES_MAX) sync_names(d); /* no system keeps names for ever */
+    if (d->change_count == FILES_MAX) sync_names(d); /* no system keeps names forever */
     c = &d->changes[d->change_count++];
     snprintf(c->path, sizeof c->path, "%s", path);
     c->inode = inode;

@@ -70,7 +70,7 @@ static void boot(void *context, uint64_t argument)
     trainer_boot(context);
 }
 
-/* Faults have ended: so many epochs more, and the run is over. */
+/* Faults have ended: this many epochs more, and the run is over. */
 static void on_calm(void *context, uint64_t argument)
 {
     (void)context, (void)argument;

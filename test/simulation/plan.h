@@ -58,7 +58,7 @@ struct plan {
     uint64_t seed;
     int honest, byzantine; /* peers; Byzantine ones have the last indices */
     int64_t
-        goal; /* the run is over when everybody has made so many epochs; known once it is calm */
+        goal; /* the run is over when everybody has made this many epochs; known once it is calm */
     int64_t furthest;      /* epoch of all that there have been */
     double first_distance; /* of the first parameters from the optimum */
     int64_t target_batch, batch;

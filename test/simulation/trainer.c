@@ -135,7 +135,7 @@ static int declare(struct session *s)
 }
 
 /* *epoch is that of the newest checkpoint; 0: there is none. A file that was complete once is
- * complete for ever. */
+ * complete forever. */
 static int load_newest(struct session *s, int64_t *epoch, struct pl_err *err)
 {
     char *path;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define READS_MAX 32         /* of one socket in an iteration, as libuv's */
-#define JOB_MAX (2 * SIM_MS) /* a job of the thread pool takes up to so long */
+#define JOB_MAX (2 * SIM_MS) /* a job of the thread pool takes up to this long */
 #define FD_FIRST 1000000     /* what uv_fileno returns: nothing that the system knows */
 
 enum { ACTIVE = 1, UNREF = 2, CLOSING = 4, READY = 8, READING = 16 };

@@ -186,7 +186,7 @@ static void come(struct world *w, struct peer *p)
     link_name(&o.self, p->self, p->life);
     o.client_mode = p->link.client;
     p->grid = (struct grid){ 0 };
-    /* Its state comes from a donor with so many digits. */
+    /* Its state comes from a donor with this many digits. */
     if (w->o.grid && w->now > 0) grid_hint(&p->grid, strlen(w->peer[!p->self].bits));
     set_digits(p, (size_t)w->o.bits);
     p->value = pl_rng_normal(&w->rng);

@@ -55,7 +55,7 @@ def report(peers):
 
 
 def common(peers, more):
-    """So many further epochs, each with everybody in the round of gradients."""
+    """This many further epochs, each with everybody in the round of gradients."""
     since = [len(p.events) for p in peers]
     return lambda: all(sum(e["event"] == "epoch" and e["round_status"] == 0 and e["round_peers"] == len(peers) for e in p.events[n:]) >= more
                        for p, n in zip(peers, since))

@@ -294,7 +294,7 @@ void matchmaking_expect(struct matchmaking *m, double now, size_t peers)
 static enum averaging_code judge(const struct matchmaking *m, const struct peer_id *peer,
                                  const Hivemind__JoinRequest *r)
 {
-    double expiration = r->expiration != 0 ? r->expiration : INFINITY; /* absent: for ever */
+    double expiration = r->expiration != 0 ? r->expiration : INFINITY; /* absent: forever */
     struct gather theirs;
     if (m->state == MATCHMAKING_IDLE) return MSG_NOT_LOOKING_FOR_GROUP;
     /* PROTOCOL_VIOLATION is for what no honest peer sends, and for banned peers. */

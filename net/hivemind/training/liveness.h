@@ -9,7 +9,7 @@
  * A peer that keeps reporting but misses LIVENESS_MISSES rounds in a row is absent: its matchmaking
  * is broken, or it cheats. It does not count either until it has been in a round again; it may
  * join, since a leader takes any peer that asks. Now and then the group waits for it once more, so
- * that two halves of a swarm that could not reach each other do not stay apart for ever. A round
+ * that two halves of a swarm that could not reach each other do not stay apart forever. A round
  * without any group says nothing: then it may be we that cannot be reached.
  *
  * A peer that has never been in a round with us has shown none of the samples that it claims. After

@@ -11,7 +11,7 @@
 #define PROGRESS_REPORT_EVERY 30.0 /* s, also without a change */
 #define PROGRESS_FETCH_MIN 0.5     /* s between polls of the others' records */
 #define PROGRESS_FETCH_MAX 10.0
-/* Both limits hold for so many peers. With more they grow in proportion, up to these. */
+/* Both limits hold for this many peers. With more they grow in proportion, up to these. */
 #define PROGRESS_FETCH_PEERS 100
 #define PROGRESS_FETCH_MIN_LARGE 3.0 /* s: who sees the end of a batch so late misses no group */
 #define PROGRESS_FETCH_MAX_LARGE PROGRESS_LIFE

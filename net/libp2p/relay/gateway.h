@@ -9,7 +9,7 @@
 
 #include "net/libp2p/peer/multiaddr.h"
 
-#define GATEWAY_LEASE 600   /* s; renewed long before. A peer that was killed leaves it so long */
+#define GATEWAY_LEASE 600   /* s; renewed long before. A peer that was killed leaves it this long */
 #define GATEWAY_URL_MAX 256 /* bytes of a router's control URL; more is no answer */
 
 enum gateway_protocol { GATEWAY_NATPMP, GATEWAY_UPNP, GATEWAY_PROTOCOLS };

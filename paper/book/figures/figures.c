@@ -184,8 +184,8 @@ int figure_average(float *x, const int32_t *elements, int tensors, const double 
 
 /* --- CenteredClip: ref_centered_clip ---------------------------------------------------------- */
 
-/* v (d) from where it is, so many iterations; weight (n) or NULL, and what it is divided by (0: its
- * sum). Returns how many inputs were beyond the radius, or a negative status. */
+/* Moves v (d) by this many iterations; weight (n) or NULL; total: the divisor (0: their sum).
+ * Returns how many inputs were beyond the radius, or a negative status. */
 int EXPORT(figure_clip)(double *v, const float *x, const double *weight, int n, int d, double tau,
                         int iterations, double total);
 int figure_clip(double *v, const float *x, const double *weight, int n, int d, double tau,

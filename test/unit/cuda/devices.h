@@ -16,7 +16,7 @@
 static struct pl_backend be, host;
 static void (*set_streams)(long when); /* NULL: no such library, and tests are skipped */
 
-/* So many emulated devices. */
+/* This many emulated devices. */
 static inline int open_device_count(const char *count)
 {
     char path[PATH_MAX + 64] = "";

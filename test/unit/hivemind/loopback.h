@@ -228,7 +228,7 @@ static inline void begin_all(void)
     for (size_t i = 0; i < count; i++) loop_call(loop, begin, &peers[i]);
 }
 
-/* A group begins as soon as so many have come, and on a slow machine waits for them. */
+/* A group begins as soon as this many have come, and on a slow machine waits for them. */
 static inline void expect(size_t n)
 {
     for (size_t i = 0; i < count; i++) peers[i].step.expected = n;

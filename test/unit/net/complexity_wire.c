@@ -208,7 +208,7 @@ static void make_json_names(struct bytes *b, size_t n)
     repeat(b, ",\"b.tar\"", 8, n - 8);
     bytes_add(b, "]", 1);
 }
-/* Links that differ, as in a folder of so many shards. */
+/* Links that differ, as in a folder of this many shards. */
 static void make_links(struct bytes *b, size_t n)
 {
     bytes_add(b, "<html>", 6);

@@ -133,7 +133,7 @@ static void next_to_the_program(void **state)
     }
 }
 
-/* OpenBLAS' own choice, and threads that wait without spinning for ever unless the user says how they wait. */
+/* OpenBLAS' own choice, and threads that wait without spinning forever unless the user says how they wait. */
 static void environment(void **state)
 {
     struct pl_backend be;

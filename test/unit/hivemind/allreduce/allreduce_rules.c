@@ -66,7 +66,7 @@ static void work(double now)
     }
 }
 
-/* So many tensors of one part each; values are 0 here. */
+/* This many tensors of one part each; values are 0 here. */
 static struct allreduce_options options(size_t tensors, const double share[GROUP])
 {
     static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
@@ -362,7 +362,7 @@ static void a_senders_time(void **state)
     work(8);
     assert_int_equal(lost(), 2);
     end();
-    /* While it waits for us, for ever. */
+    /* While it waits for us, forever. */
     o = options(PARTS, share);
     o.sender_timeout = 4;
     begin(&o);

@@ -236,7 +236,7 @@ static void round_of_all(size_t byzantine)
 /* of 5, two pairs can be drawn, one is: an attacker is the target of every fifth */
 #define PLENTY 100
 
-/* So many peers, the first of them byzantine, so many rounds. The loss at the end. */
+/* This many peers, the first of them byzantine, this many rounds. The loss at the end. */
 static double train(size_t n, size_t byzantine, enum attack attack, int way, int rounds)
 {
     /* A NaN comes out of an attacker's mean too; and verification finds Byzantine
@@ -329,7 +329,7 @@ static void what_is_no_number_is_refused(void **state)
     assert_true(train(7, 2, NOT_A_NUMBER, CLIP, 4) < 0.1);
 }
 
-/* Of n peers, so many; the first are Byzantine. */
+/* Of n peers, this many; the first are Byzantine. */
 static void all_have_banned(size_t n, size_t banned)
 {
     for (size_t i = 0; i < n; i++)

@@ -149,7 +149,7 @@ static void strangers_and_newcomers(void **state)
     assert_true(is_held_back(113, 50));
     assert_false(is_paused(113, 51));
     assert_true(is_held_back(111 + RELIABILITY_UNPROVEN_MAX, 50));
-    assert_false(is_held_back(112 + 1.25 * RELIABILITY_UNPROVEN_MAX, 50)); /* but not for ever */
+    assert_false(is_held_back(112 + 1.25 * RELIABILITY_UNPROVEN_MAX, 50)); /* but not forever */
 }
 
 /* Strangers that report hold newcomers back, but for half a minute at most; those that don't report

@@ -217,7 +217,7 @@ static void silent_nodes(void **state)
             at[1] - at[0], at[2] - at[1], at[3] - at[2], SOON);
 }
 
-/* At the very moment that it names somebody is late: a timer until then would fire for ever. */
+/* At the very moment that it names somebody is late: a timer until then would fire forever. */
 static void late_when_due(void **state)
 {
     const struct dht_id key = { { 1 } };

@@ -196,7 +196,7 @@ static void found_records_are_charged_to_their_reporter(void **state)
     dht_result_clear(&best);
 }
 
-/* Wrong tokens: so many tries for each peer and subnet, and none of a member's is ever refused. */
+/* Wrong tokens: this many tries for each peer and subnet, and none of a member's is ever refused. */
 static void token_checks_are_charged_to_the_caller(void **state)
 {
     struct dht_members *m = calloc(1, sizeof *m);

@@ -161,7 +161,7 @@ static void answered(double now, enum averaging_code code, const struct peer_id 
     bytes_clear(&out);
 }
 
-/* BEGIN_ALLREDUCE with an ID of so many bytes, these peers, and so many gather messages. */
+/* BEGIN_ALLREDUCE with an ID of this many bytes, these peers, and this many gather messages. */
 static void began(size_t id_n, size_t n, const int *peers, size_t gathered)
 {
     Hivemind__MessageFromLeader m = HIVEMIND__MESSAGE_FROM_LEADER__INIT;
@@ -226,7 +226,7 @@ static void withdrawals_win(void **state)
     end();
 }
 
-/* So many windows without any other declaration end the search; one with company starts the count
+/* This many windows without any other declaration end the search; one with company starts the count
  * anew. */
 static void patience(void **state)
 {
@@ -491,7 +491,7 @@ static void sent_on(void **state)
 
 /* --- leading ---------------------------------------------------------------------------------- */
 
-/* An expiration that is not before our own time is accepted; none means for ever. */
+/* An expiration that is not before our own time is accepted; none means forever. */
 static void expirations_of_followers(void **state)
 {
     begin(0, START + 100, 0);

@@ -27,7 +27,7 @@ static int end(void **state)
     return 0;
 }
 
-/* One message: so many bytes of the buffer; the first one with type, shape and number of messages. */
+/* One message: this many bytes of the buffer; the first one with type, shape and number of messages. */
 static int piece(size_t bytes, int first, uint64_t chunks)
 {
     static const uint8_t values[2 * BYTES];

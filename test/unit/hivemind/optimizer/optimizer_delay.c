@@ -135,7 +135,7 @@ static int end(void **state)
     return 0;
 }
 
-/* The other peer brings its gradient to a round only after so many batches: so they were made
+/* The other peer brings its gradient to a round only after this many batches: so they were made
  * during the round, and with the parameters from before. */
 static void rounds_overlap_batches(void **state)
 {

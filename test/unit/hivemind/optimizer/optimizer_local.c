@@ -17,7 +17,7 @@
 #define W 6
 #define B 3
 #define N (W + B)
-#define BIG 20000 /* nothing pulls at it: its bytes travel all the same */
+#define BIG 20000 /* its gradient is 0, but its bytes are sent */
 #define INNER 4
 #define EPOCHS 4
 #define SAMPLES 8 /* of a batch, and of an inner step */

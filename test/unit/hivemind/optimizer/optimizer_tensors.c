@@ -24,7 +24,7 @@ struct model {
     int steps, warnings, loads;
     size_t peers; /* in the last step's round */
     int64_t global_samples;
-    int bad_steps; /* so many of our optimizer's next steps fail */
+    int bad_steps; /* this many of our optimizer's next steps fail */
     char warning[512];
 };
 

@@ -125,7 +125,7 @@ static int gate(const int *flag, int n, struct pl_err *err)
                : pl_fail(err, PL_EIO, "%d of %d after %g s", *flag, n, LIMIT);
 }
 
-/* The delayed one begins; the other comes to the round when the first has made so many batches
+/* The delayed one begins; the other comes to the round when the first has made this many batches
  * more. */
 static int wait_for_departure(const struct peer *p, struct pl_err *err)
 {

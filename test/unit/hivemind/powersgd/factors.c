@@ -225,7 +225,7 @@ static void zero_column_recovers(void **state)
     factors_close(f);
 }
 
-/* What is not finite would stay in M for ever. */
+/* What is not finite would stay in M forever. */
 static void spoilt_error_is_dropped(void **state)
 {
     static const float spoilt[] = { NAN, INFINITY, 3e38f };

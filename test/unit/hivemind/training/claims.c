@@ -362,7 +362,7 @@ static void silence_ends_with_a_new_record(void **state)
     assert_true(c.list[0].is_silent);
     assert_true(c.list[0].renewed == 100);
     assert_int_equal(claims_lead(&c, 0, 101), 9);
-    r[0].time = 90; /* of a clock that was set back: another record all the same */
+    r[0].time = 90; /* of a clock that was set back: it is another record */
     claims_update(&c, r, 2, TARGET, 102, &counted);
     assert_false(c.list[0].is_silent);
     assert_true(c.list[0].renewed == 102);

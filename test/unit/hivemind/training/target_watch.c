@@ -110,7 +110,7 @@ static int look(struct world *w, struct pl_err *say)
     return target_watch_update(&w->watch, r + 1, w->count - 1, r, w->peer[0].target, w->now, say);
 }
 
-/* 1: something was told within so many seconds. */
+/* 1: something was told within this many seconds. */
 static int watched(struct world *w, double seconds, double every, struct pl_err *say)
 {
     double end = w->now + seconds, at = w->now;
@@ -231,7 +231,7 @@ static struct hand begin_by_hand(void)
                           .other = { .peer = { 2, { 0, 2 } }, .samples_per_second = 10 } };
 }
 
-/* The other one has gone so many epochs on since the last poll. */
+/* The other one has gone this many epochs on since the last poll. */
 static int poll_after(struct hand *h, int64_t epochs, int64_t target)
 {
     h->now += 10;

@@ -23,7 +23,7 @@ static void report_as_training(void *context)
     bytes_clear(&subkey);
 }
 
-/* Until the first of them counts so many peers, or has made so many steps. */
+/* Until the first of them counts this many peers, or has made this many steps. */
 static int counts(size_t wanted, int64_t steps)
 {
     const struct timespec nap = { 0, 20000000 };
@@ -39,7 +39,7 @@ static int counts(size_t wanted, int64_t steps)
     return v.peers == wanted;
 }
 
-/* Until the first of them has made so many steps more. */
+/* Until the first of them has made this many steps more. */
 static int steps(int64_t more)
 {
     const struct timespec nap = { 0, 20000000 };
@@ -104,7 +104,7 @@ static void wait_for_the_dead(size_t group_size)
         assert_true(counts(3, AWHILE));
         assert_true(counts(2, 6));
     } else if (pl_seconds() < said + PROGRESS_LIFE / 2) assert_false(left_out); /* not by its age */
-    assert_false(counts(PEERS + 1, 20)); /* never so many: twenty steps more */
+    assert_false(counts(PEERS + 1, 20)); /* never this many: twenty steps more */
     end_with_two();
     assert_true(peers[0].common >= 10);
 }

@@ -131,7 +131,7 @@ static void *average_once(void *context)
     return NULL;
 }
 
-/* Two peers with so many samples and these gradients: a round of both. */
+/* Two peers with this many samples and these gradients: a round of both. */
 static void average_two(int64_t first, float of_first, int64_t second, float of_second)
 {
     const int64_t samples[2] = { first, second };

@@ -91,7 +91,7 @@ static void one_round(struct world *w, lie_fn *lie)
     run(w);
 }
 
-/* A reducer moves its aggregates, and a sender reports so that the sums are 0 all the same; the
+/* A reducer moves its aggregates, and a sender reports so that the sums are 0 nevertheless; the
  * reducer doesn't mind. */
 static enum fate report_for_it(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                size_t *n)

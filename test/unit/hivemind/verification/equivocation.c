@@ -30,7 +30,7 @@ static int free_group(void **state)
     return 0;
 }
 
-/* A message of the author, signed by `signer`, whose body is so many bytes of `fill`. */
+/* A message of the author, signed by `signer`, whose body is this many bytes of `fill`. */
 static struct bytes message(size_t signer, int stage, size_t to, uint8_t fill, size_t n,
                             const uint8_t round[PL_HASH_BYTES])
 {

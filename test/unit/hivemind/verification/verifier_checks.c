@@ -109,7 +109,7 @@ static void reduce(size_t part)
     for (int k = 0; k < LENGTH; k++) t.aggregate[part][k] = (float)v[k];
 }
 
-/* The part's radius is so many times the middle distance. */
+/* The part's radius is this multiple of the middle distance. */
 static void set_radius(size_t part, double factor)
 {
     for (int i = 0; i < 200; i++) {

@@ -54,7 +54,7 @@ static void answer_part(struct web_client *c, const char *path, long long first,
         web_put(c, head, strlen(head));
         return;
     }
-    if (mode == 'a' || mode == 'k') { /* to another origin; to itself, for ever */
+    if (mode == 'a' || mode == 'k') { /* to another origin; to itself, forever */
         snprintf(head, sizeof head,
                  "HTTP/1.1 307 Away\r\nLocation: %s\r\nContent-Length: 4\r\nConnection: "
                  "close\r\n\r\naway",

@@ -247,7 +247,7 @@ static void closed_watchers_are_evicted(void **state)
         free(got);
     }
     while (http_server_watchers(s) < HTTP_WATCHERS_MAX) usleep(1000);
-    { /* of so many that are still there, none of its own network's has to go for another one */
+    { /* none of its own network's watchers is evicted for a newcomer */
         int more = dial(http_server_port(s));
         say(more, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
         got = hear(more, "watch already");

@@ -180,7 +180,7 @@ static void both_dial_at_once(void **state)
     open_at(&a, "/ip4/127.0.0.1/tcp/0", 1);
     call(&c);
     assert_int_equal(dial_at(fd), port_of(&a.at));
-    assert_int_not_equal(dial_at(fd), port_of(&a.at)); /* once more, and not for ever */
+    assert_int_not_equal(dial_at(fd), port_of(&a.at)); /* once more, and not forever */
     assert_true(await_noted(&c.done, 1, LIMIT));
     assert_int_equal(c.status, PL_EPROTO);
     assert_non_null(strstr(c.why.text, "both sides have dialed"));

@@ -35,7 +35,7 @@ static inline void talk_message(void *context, struct rpc_stream *s, const uint8
 {
     struct talk *t = context;
     note(&t->received);
-    if (t->received > 1000) rpc_pause(s); /* the same for ever: a failure, not a hang */
+    if (t->received > 1000) rpc_pause(s); /* the same forever: a failure, not a hang */
     t->wrong += n != t->n || memcmp(data, t->data, n);
 }
 

@@ -108,7 +108,7 @@ static void close_all(void *context)
     for (int i = 0; i < streams; i++) stream_close(asking[i]);
 }
 
-/* So many streams with so many requests each, of which at most `most` are read before answers
+/* This many streams with this many requests each, of which at most `most` are read before answers
  * are. */
 static void turns(int n, int each, int most)
 {
