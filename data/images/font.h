@@ -1,4 +1,4 @@
-/* font.h - a small bitmap font for labels of plots and contact sheets. */
+/* font.h - a small bitmap font for labels of contact sheets. */
 #ifndef PL_FONT_H
 #define PL_FONT_H
 

@@ -1,7 +1,7 @@
 /* main.c - `make simulate`: swarms of 30 to 100,000 peers, with several settings; a
  * table, and curves in paper/figures. */
 #include "world.h"
-#include "data/images/plot.h"
+#include "data/images/figure.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 static const size_t sizes[SIZES] = { 30, 100, 300, 1000, 3000, 10000, 100000 };
 
 static const struct plan {
-    const char *name;
+    const char *name, *label; /* in the table; in the figures */
     int measured, grid;
     size_t most; /* peers: larger swarms take minutes to fail */
 } plans[] = {
-    { "one group, equal shares (the reference run)", 0, 0, 1000 },
-    { "one group, measured bandwidth", 1, 0, 1000 },
-    { "default options", 1, 1, SIZE_MAX },
+    { "one group, equal shares (the reference run)", "equal shares", 0, 0, 1000 },
+    { "one group, measured bandwidth", "measured bandwidth", 1, 0, 1000 },
+    { "default options", "default options", 1, 1, SIZE_MAX },
 };
 
 static int simulate(struct world_result *r, const struct plan *plan, size_t peers, uint64_t seed)
@@ -49,28 +49,24 @@ static int sizes_of(const struct plan *plan)
     return n;
 }
 
-static int draw(const char *path, const char *title, const char *unit, double y[][SIZES])
+static int draw(const char *folder, const char *name, const char *title, const char *unit,
+                double y[][SIZES])
 {
-    struct pl_curve curves[PL_COUNT(plans)];
-    struct pl_plot plot = {
-        .title = title, .x_label = "peers", .y_label = unit, .log_x = 1, .log_y = 0
-    };
-    struct pl_image image = { 0 };
-    struct pl_err err = { "no memory" };
+    struct figure_line lines[PL_COUNT(plans)];
+    struct figure figure = { .title = title, .x_label = "peers", .y_label = unit, .log_x = 1 };
+    char path[512];
     double x[SIZES];
-    int rc;
+    FILE *out;
     for (int i = 0; i < SIZES; i++) x[i] = (double)sizes[i];
-    for (size_t k = 0; k < PL_COUNT(plans); k++) {
-        curves[k] = (struct pl_curve){
-            .label = plans[k].name, .x = x, .y = y[k], .count = (size_t)sizes_of(&plans[k])
+    for (size_t k = 0; k < PL_COUNT(plans); k++)
+        lines[k] = (struct figure_line){
+            .label = plans[k].label, .x = x, .y = y[k], .count = (size_t)sizes_of(&plans[k])
         };
-        pl_plot_colour(curves[k].colour, k);
-    }
-    rc = pl_plot_draw(&image, &plot, curves, PL_COUNT(plans));
-    if (!rc) rc = pl_image_write_png(path, &image, &err);
-    if (rc) fprintf(stderr, "simulate: %s\n", err.text);
-    pl_image_clear(&image);
-    return rc != 0;
+    snprintf(path, sizeof path, "%.400s/%s.svg", folder, name);
+    if ((out = fopen(path, "w"))) figure_lines(out, &figure, lines, PL_COUNT(plans));
+    if (out && !fclose(out)) return 0;
+    fprintf(stderr, "simulate: cannot write %s\n", path);
+    return 1;
 }
 
 /* What paper/scaling.md quotes. */
@@ -129,8 +125,6 @@ int main(int argc, char **argv)
     if (!folder) return 0;
     fprintf(json, "\n]\n");
     fclose(json);
-    snprintf(path, sizeof path, "%.400s/scaling_step.png", folder);
-    if (draw(path, "Time of a step, 120 s of it samples", "seconds", step)) return 1;
-    snprintf(path, sizeof path, "%.400s/scaling_failed.png", folder);
-    return draw(path, "Rounds that ended without a mean", "percent", failed);
+    return draw(folder, "scaling_step", "Time of a step, 120 s of it samples", "seconds", step) ||
+           draw(folder, "scaling_failed", "Rounds that ended without a mean", "percent", failed);
 }

@@ -1,6 +1,6 @@
-/* image.c - pictures in three formats, damaged ones, resampling, sheets and plots. Pillow's bytes
+/* image.c - pictures in three formats, damaged ones, resampling, sheets and figures. Pillow's bytes
  * are compared by `conform` (golden/clip). */
-#include "data/images/plot.h"
+#include "data/images/figure.h"
 #include "data/images/resize.h"
 #include "data/images/contact_sheet.h"
 #include "test/unit/unit.h"
@@ -311,26 +311,32 @@ static void sheets(void **state)
     for (int i = 0; i < 3; i++) pl_image_clear(&p[i]);
 }
 
-/* Curves with holes, without points, of one value, of huge and tiny ones, on every kind of axis. */
-static void plots_of_strange_curves(void **state)
+/* Lines with holes, without points, of one value, of huge and tiny ones, on every kind of axis: no
+ * coordinate of the SVG text is infinite or not a number, and labels do not become markup. */
+static void figures_of_strange_lines(void **state)
 {
     static const double x[] = { 1, 2, 3, 4, 5, 6 };
     static const double ys[][6] = {
         { 5, 4, NAN, 3, INFINITY, 1 }, { 2, 2, 2, 2, 2, 2 },
-        { 0, 0, 0, 0, 0, 0 },          { -1e300, 1e300, 0, 1, 2, 3 },
-        { 1e-300, 1e300, 1, 1, 1, 1 }, { NAN, NAN, NAN, NAN, NAN, NAN },
+        { 0, 0, 0, 0, 0, 0 },          { -1e250, 1e250, 0, 1, 2, 3 },
+        { 1e-250, 1e250, 1, 1, 1, 1 }, { NAN, NAN, NAN, NAN, NAN, NAN },
         { -1, -2, -3, -4, -5, -6 },
     };
     for (size_t k = 0; k < PL_COUNT(ys); k++)
         for (int logs = 0; logs < 4; logs++)
             for (size_t count = 0; count <= 6; count += 3) {
-                struct pl_plot plot = { "title", "x", NULL, 200, 150, logs & 1, logs >> 1 };
-                struct pl_curve curve = { "curve \x01 \xc3\xa9", x, ys[k], count, { 0 } };
-                struct pl_image out;
-                pl_plot_colour(curve.colour, k);
-                assert_int_equal(pl_plot_draw(&out, &plot, &curve, 1), PL_OK);
-                assert_int_equal(out.width, 200);
-                pl_image_clear(&out);
+                struct figure figure = { "title", "x", "y", logs & 1, logs >> 1 };
+                struct figure_line line = { "<b> & \x01 \xc3\xa9", x, ys[k], count };
+                char *text = NULL;
+                size_t bytes;
+                FILE *out = open_memstream(&text, &bytes);
+                figure_lines(out, &figure, &line, 1);
+                fclose(out);
+                assert_null(strstr(text, "nan"));
+                assert_null(strstr(text, "inf"));
+                assert_null(strstr(text, "<b>"));
+                assert_non_null(strstr(text, "&lt;b&gt; &amp;   \xc3\xa9</text>"));
+                free(text);
             }
 }
 
@@ -348,7 +354,7 @@ int main(void)
         cmocka_unit_test(squares_of_odd_pictures),
         cmocka_unit_test(nothing_becomes_black),
         cmocka_unit_test(sheets),
-        cmocka_unit_test(plots_of_strange_curves),
+        cmocka_unit_test(figures_of_strange_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
