@@ -53,6 +53,12 @@ int message_pack(struct bytes *out, const ProtobufCMessage *m)
     return PL_OK;
 }
 
+int message_pack_delimited(struct bytes *out, const ProtobufCMessage *m)
+{
+    bytes_varint(out, protobuf_c_message_get_packed_size(m));
+    return message_pack(out, m);
+}
+
 /* protobuf-c has one type for reading and writing, so its pointer is not const; packing only
  * reads it. */
 ProtobufCBinaryData message_bytes(const void *data, size_t n)

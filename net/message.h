@@ -19,6 +19,8 @@ void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data
 void message_free(void *m);
 /* Appends; returns PL_OK or out->failed. */
 int message_pack(struct bytes *out, const ProtobufCMessage *m);
+/* The same with the message's length in front, a varint. */
+int message_pack_delimited(struct bytes *out, const ProtobufCMessage *m);
 
 /* A view of bytes for a field; the library only reads it. */
 ProtobufCBinaryData message_bytes(const void *data, size_t n);

@@ -160,8 +160,7 @@ static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
      * the signature and serializes again, so both need the same bytes: fields in the order of their
      * numbers, no defaults written out. */
     bytes_u8(&message, FIELD_1);
-    bytes_varint(&message, protobuf_c_message_get_packed_size(info));
-    message_pack(&message, info);
+    message_pack_delimited(&message, info);
     bytes_add(&message, plain, n);
     if (message.failed) rc = message.failed;
     else rc = rsa_key_sign(&made, a->key, bytes_at(&message), bytes_length(&message));
@@ -169,8 +168,7 @@ static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
         /* The bytes sent: the same with the signature in it, so with another length. */
         *signature = view(&made);
         bytes_u8(out, FIELD_1);
-        bytes_varint(out, protobuf_c_message_get_packed_size(info));
-        message_pack(out, info);
+        message_pack_delimited(out, info);
         rc = bytes_add(out, plain, n);
     }
     bytes_clear(&message);
@@ -283,8 +281,7 @@ static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
      * by a key that the run has chosen. */
     *signature = message_bytes(NULL, 0);
     bytes_u8(&message, FIELD_1);
-    bytes_varint(&message, protobuf_c_message_get_packed_size(info));
-    message_pack(&message, info);
+    message_pack_delimited(&message, info);
     *signature = made;
     if (!(rc = bytes_add(&message, rest->at, rest->left)))
         rc = rsa_public_verify(key, bytes_at(&message), bytes_length(&message), made.data,

@@ -29,14 +29,9 @@
 static int write_frame(struct bytes *out, enum key_type type, const uint8_t *data, size_t n)
 {
     Libp2p__PublicKey frame = LIBP2P__PUBLIC_KEY__INIT; /* PrivateKey has the same two fields */
-    uint8_t *to;
     frame.type = type;
-    frame.data.data = (uint8_t *)(uintptr_t)data;
-    frame.data.len = n;
-    n = libp2p__public_key__get_packed_size(&frame);
-    if (!(to = bytes_reserve(out, n))) return out->failed;
-    out->end += libp2p__public_key__pack(&frame, to);
-    return PL_OK;
+    frame.data = message_bytes(data, n);
+    return message_pack(out, &frame.base);
 }
 
 /* secp256k1 from its parts: point (compressed or not) and, for a private key, the number. */

@@ -7,7 +7,7 @@
  * payload, so that a signature made for another purpose is invalid here. Identify carries the
  * envelope; any peer may pass it on, and none can change it. */
 #include "peer_record.h"
-#include "net/message.h"
+#include "multiaddr_fields.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <stdlib.h>
@@ -33,8 +33,8 @@ static int put_envelope(struct bytes *out, const struct identity *me, const uint
 {
     Libp2p__Envelope e = LIBP2P__ENVELOPE__INIT;
     struct bytes text = { 0 };
-    uint8_t signature[SIGNATURE_MAX], *to;
-    size_t signature_bytes, size;
+    uint8_t signature[SIGNATURE_MAX];
+    size_t signature_bytes;
     int rc = signed_bytes(&text, payload, n);
     if (!rc)
         rc = identity_sign(me, signature, &signature_bytes, bytes_at(&text), bytes_length(&text));
@@ -44,14 +44,12 @@ static int put_envelope(struct bytes *out, const struct identity *me, const uint
                                   bytes_length(&me->public_key), NULL);
     if (!e.public_key) return PL_ENOMEM;
     e.has_payload_type = e.has_payload = e.has_signature = 1;
-    e.payload_type = (ProtobufCBinaryData){ sizeof payload_type,
-                                            (uint8_t *)(uintptr_t)payload_type };
-    e.payload = (ProtobufCBinaryData){ n, (uint8_t *)(uintptr_t)payload };
-    e.signature = (ProtobufCBinaryData){ signature_bytes, signature };
-    size = libp2p__envelope__get_packed_size(&e);
-    if ((to = bytes_reserve(out, size))) out->end += libp2p__envelope__pack(&e, to);
+    e.payload_type = message_bytes(payload_type, sizeof payload_type);
+    e.payload = message_bytes(payload, n);
+    e.signature = message_bytes(signature, signature_bytes);
+    rc = message_pack(out, &e.base);
     message_free(e.public_key);
-    return out->failed;
+    return rc;
 }
 
 int record_put(struct bytes *out, const struct identity *me, uint64_t seq,
@@ -60,27 +58,21 @@ int record_put(struct bytes *out, const struct identity *me, uint64_t seq,
     Libp2p__PeerRecord r = LIBP2P__PEER_RECORD__INIT;
     Libp2p__AddressInfo infos[RECORD_ADDRESSES_MAX], *list[RECORD_ADDRESSES_MAX];
     struct bytes payload = { 0 };
-    uint8_t *to;
-    size_t size;
-    int rc = PL_ENOMEM;
+    int rc;
     if (count > RECORD_ADDRESSES_MAX) count = RECORD_ADDRESSES_MAX;
     for (size_t i = 0; i < count; i++) {
         libp2p__address_info__init(&infos[i]);
         infos[i].has_multiaddr = 1;
-        infos[i].multiaddr.data = (uint8_t *)(uintptr_t)addresses[i].bytes;
-        infos[i].multiaddr.len = addresses[i].length;
+        multiaddr_fields(&infos[i].multiaddr, &addresses[i], 1);
         list[i] = &infos[i];
     }
     r.has_peer_id = r.has_seq = 1;
-    r.peer_id = (ProtobufCBinaryData){ me->id.length, (uint8_t *)(uintptr_t)me->id.bytes };
+    r.peer_id = message_bytes(me->id.bytes, me->id.length);
     r.seq = seq;
     r.n_addresses = count;
     r.addresses = list;
-    size = libp2p__peer_record__get_packed_size(&r);
-    if ((to = bytes_reserve(&payload, size))) {
-        payload.end += libp2p__peer_record__pack(&r, to);
-        rc = put_envelope(out, me, bytes_at(&payload), bytes_length(&payload));
-    }
+    rc = message_pack(&payload, &r.base);
+    if (!rc) rc = put_envelope(out, me, bytes_at(&payload), bytes_length(&payload));
     bytes_clear(&payload);
     return rc;
 }
@@ -89,15 +81,12 @@ int record_put(struct bytes *out, const struct identity *me, uint64_t seq,
 static int check_envelope(struct peer_id *signer, const Libp2p__Envelope *e)
 {
     struct bytes text = { 0 }, key = { 0 };
-    uint8_t *to;
     int rc = PL_EFORMAT;
     if (!e->public_key || !e->has_payload || !e->has_signature || !e->has_payload_type ||
         e->payload_type.len != sizeof payload_type ||
         memcmp(e->payload_type.data, payload_type, sizeof payload_type))
         return rc;
-    if (!(to = bytes_reserve(&key, libp2p__public_key__get_packed_size(e->public_key))))
-        return PL_ENOMEM;
-    key.end += libp2p__public_key__pack(e->public_key, to);
+    if ((rc = message_pack(&key, &e->public_key->base))) return rc;
     rc = signed_bytes(&text, e->payload.data, e->payload.len);
     if (!rc)
         rc = public_key_verify(bytes_at(&key), bytes_length(&key), bytes_at(&text),
@@ -128,10 +117,9 @@ int record_get(struct record *r, const uint8_t *envelope, size_t n)
     rc = PL_OK;
     r->seq = p->seq;
     r->address_count = 0;
-    for (size_t i = 0; i < p->n_addresses && r->address_count < RECORD_ADDRESSES_MAX; i++)
-        if (!multiaddr_parse(&r->addresses[r->address_count], p->addresses[i]->multiaddr.data,
-                             p->addresses[i]->multiaddr.len))
-            r->address_count++;
+    for (size_t i = 0; i < p->n_addresses; i++)
+        multiaddr_of_fields(r->addresses, &r->address_count, RECORD_ADDRESSES_MAX,
+                            &p->addresses[i]->multiaddr, 1);
 done:
     message_free(p);
     message_free(e);

@@ -1,7 +1,7 @@
 /* identify_message.c - the bytes of identify. A message in parts is the parts' bodies one after the
  * other: that is how protobuf merges. */
 #include "identify.h"
-#include "net/message.h"
+#include "net/libp2p/peer/multiaddr_fields.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <stdlib.h>
@@ -97,10 +97,8 @@ int identify_get(struct identify_message *m, const uint8_t *data, size_t n)
         m->record = pb->signed_peer_record.data;
         m->record_bytes = pb->signed_peer_record.len;
     }
-    for (size_t i = 0; i < pb->n_listen_addrs && m->address_count < IDENTIFY_ADDRESSES_MAX; i++)
-        if (!multiaddr_parse(&m->addresses[m->address_count], pb->listen_addrs[i].data,
-                             pb->listen_addrs[i].len))
-            m->address_count++;
+    multiaddr_of_fields(m->addresses, &m->address_count, IDENTIFY_ADDRESSES_MAX, pb->listen_addrs,
+                        pb->n_listen_addrs);
     for (size_t i = 0; i < pb->n_protocols && m->protocol_count < IDENTIFY_PROTOCOLS_MAX; i++)
         if (pb->protocols[i][0]) m->protocols[m->protocol_count++] = pb->protocols[i];
     if (pb->has_observed_addr &&

@@ -1,28 +1,21 @@
 /* kad_message.c - FIND_NODE's bytes: protobuf with a varint length in front. [spec libp2p-wire
  * 11] */
 #include "kad.h"
-#include "net/message.h"
+#include "net/libp2p/peer/multiaddr_fields.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static ProtobufCBinaryData borrow(const uint8_t *data, size_t n)
-{
-    return (ProtobufCBinaryData){ n, (uint8_t *)(uintptr_t)data };
-}
 
 int kad_put(struct bytes *out, const struct kad_message *m)
 {
     Libp2p__KadMessage pb = LIBP2P__KAD_MESSAGE__INIT;
     Libp2p__KadPeer peers[KAD_CLOSER], *list[KAD_CLOSER];
     ProtobufCBinaryData addresses[KAD_CLOSER][KAD_ADDRESSES_MAX];
-    size_t size;
-    uint8_t *to;
     pb.has_type = 1;
     pb.type = m->type;
     pb.has_key = m->key_bytes > 0;
-    pb.key = borrow(m->key, m->key_bytes);
+    pb.key = message_bytes(m->key, m->key_bytes);
     pb.has_cluster_level_raw = m->cluster != 0;
     pb.cluster_level_raw = m->cluster;
     pb.n_closer_peers = m->closer_count < KAD_CLOSER ? m->closer_count : KAD_CLOSER;
@@ -32,18 +25,14 @@ int kad_put(struct bytes *out, const struct kad_message *m)
         list[i] = &peers[i];
         libp2p__kad_peer__init(&peers[i]);
         peers[i].has_id = 1;
-        peers[i].id = borrow(p->id.bytes, p->id.length);
+        peers[i].id = message_bytes(p->id.bytes, p->id.length);
         peers[i].n_addrs = p->address_count;
         peers[i].addrs = addresses[i];
         peers[i].has_connection = p->connection != 0;
         peers[i].connection = p->connection;
-        for (size_t k = 0; k < p->address_count; k++)
-            addresses[i][k] = borrow(p->addresses[k].bytes, p->addresses[k].length);
+        multiaddr_fields(addresses[i], p->addresses, p->address_count);
     }
-    size = libp2p__kad_message__get_packed_size(&pb);
-    bytes_varint(out, size);
-    if ((to = bytes_reserve(out, size))) out->end += libp2p__kad_message__pack(&pb, to);
-    return out->failed;
+    return message_pack_delimited(out, &pb.base);
 }
 
 static int get_peer(struct kad_peer *p, const Libp2p__KadPeer *pb)
@@ -51,9 +40,7 @@ static int get_peer(struct kad_peer *p, const Libp2p__KadPeer *pb)
     if (!pb->has_id || peer_id_parse(&p->id, pb->id.data, pb->id.len)) return PL_EFORMAT;
     p->connection = pb->has_connection ? pb->connection : 0;
     p->address_count = 0;
-    for (size_t i = 0; i < pb->n_addrs && p->address_count < KAD_ADDRESSES_MAX; i++)
-        if (!multiaddr_parse(&p->addresses[p->address_count], pb->addrs[i].data, pb->addrs[i].len))
-            p->address_count++;
+    multiaddr_of_fields(p->addresses, &p->address_count, KAD_ADDRESSES_MAX, pb->addrs, pb->n_addrs);
     return PL_OK;
 }
 

@@ -13,7 +13,7 @@
 #include "dial_charges.h"
 #include "net/libp2p/host/host_protocol.h"
 #include "net/libp2p/rpc/rpc_frame.h"
-#include "net/message.h"
+#include "net/libp2p/peer/multiaddr_fields.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 #include "net/list.h"
 
@@ -25,11 +25,6 @@
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-static ProtobufCBinaryData borrow(const uint8_t *data, size_t n)
-{
-    return (ProtobufCBinaryData){ n, (uint8_t *)(uintptr_t)data };
-}
-
 int autonat_put(struct bytes *out, const struct autonat_message *m)
 {
     Libp2p__AutonatMessage pb = LIBP2P__AUTONAT_MESSAGE__INIT;
@@ -37,10 +32,7 @@ int autonat_put(struct bytes *out, const struct autonat_message *m)
     Libp2p__AutonatDialResponse response = LIBP2P__AUTONAT_DIAL_RESPONSE__INIT;
     Libp2p__RelayPeer peer = LIBP2P__RELAY_PEER__INIT;
     ProtobufCBinaryData addresses[AUTONAT_ADDRESSES_MAX];
-    size_t size;
-    uint8_t *to;
-    for (size_t i = 0; i < m->address_count; i++)
-        addresses[i] = borrow(m->addresses[i].bytes, m->addresses[i].length);
+    multiaddr_fields(addresses, m->addresses, m->address_count);
     pb.has_type = 1;
     pb.type = m->is_response;
     if (m->is_response) {
@@ -54,24 +46,13 @@ int autonat_put(struct bytes *out, const struct autonat_message *m)
         pb.dial = &dial;
         dial.peer = &peer;
         peer.has_id = 1;
-        peer.id = borrow(m->peer.bytes, m->peer.length);
+        peer.id = message_bytes(m->peer.bytes, m->peer.length);
         peer.n_addrs = m->address_count;
         peer.addrs = addresses;
     }
-    size = libp2p__autonat_message__get_packed_size(&pb);
-    bytes_varint(out, size);
-    if ((to = bytes_reserve(out, size))) out->end += libp2p__autonat_message__pack(&pb, to);
-    return out->failed;
+    return message_pack_delimited(out, &pb.base);
 }
 
-static void add_address(struct autonat_message *m, const ProtobufCBinaryData *a)
-{
-    if (m->address_count < AUTONAT_ADDRESSES_MAX &&
-        !multiaddr_parse(&m->addresses[m->address_count], a->data, a->len))
-        m->address_count++;
-}
-
-/* Addresses that we cannot read are left out. */
 int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n)
 {
     Libp2p__AutonatMessage *pb = message_unpack(&libp2p__autonat_message__descriptor, data, n,
@@ -87,11 +68,13 @@ int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n)
         if (pb->dial_response->status_text)
             rpc_printable(m->text, sizeof m->text, (const uint8_t *)pb->dial_response->status_text,
                           strlen(pb->dial_response->status_text));
-        if (pb->dial_response->has_addr) add_address(m, &pb->dial_response->addr);
+        multiaddr_of_fields(m->addresses, &m->address_count, AUTONAT_ADDRESSES_MAX,
+                            &pb->dial_response->addr, (size_t)pb->dial_response->has_addr);
     } else {
         if (!peer || !peer->has_id || peer_id_parse(&m->peer, peer->id.data, peer->id.len))
             goto done;
-        for (size_t i = 0; i < peer->n_addrs; i++) add_address(m, &peer->addrs[i]);
+        multiaddr_of_fields(m->addresses, &m->address_count, AUTONAT_ADDRESSES_MAX, peer->addrs,
+                            peer->n_addrs);
     }
     rc = PL_OK;
 done:

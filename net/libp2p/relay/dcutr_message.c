@@ -1,6 +1,6 @@
 /* dcutr_message.c - the bytes of DCUtR. */
 #include "dcutr.h"
-#include "net/message.h"
+#include "net/libp2p/peer/multiaddr_fields.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <string.h>
@@ -9,18 +9,11 @@ int dcutr_put(struct bytes *out, const struct dcutr_message *m)
 {
     Libp2p__HolePunch pb = LIBP2P__HOLE_PUNCH__INIT;
     ProtobufCBinaryData addresses[PUNCH_ADDRESSES_MAX];
-    size_t size;
-    uint8_t *to;
-    for (size_t i = 0; i < m->address_count; i++)
-        addresses[i] = (ProtobufCBinaryData){ m->addresses[i].length,
-                                              (uint8_t *)(uintptr_t)m->addresses[i].bytes };
+    multiaddr_fields(addresses, m->addresses, m->address_count);
     pb.type = (int32_t)m->type;
     pb.n_obs_addrs = m->address_count;
     pb.obs_addrs = addresses;
-    size = libp2p__hole_punch__get_packed_size(&pb);
-    bytes_varint(out, size);
-    if ((to = bytes_reserve(out, size))) out->end += libp2p__hole_punch__pack(&pb, to);
-    return out->failed;
+    return message_pack_delimited(out, &pb.base);
 }
 
 static int is_direct(const struct multiaddr *a)
@@ -34,7 +27,7 @@ int dcutr_get(struct dcutr_message *m, const uint8_t *data, size_t n)
     Libp2p__HolePunch *pb = message_unpack(&libp2p__hole_punch__descriptor, data, n, NULL);
     memset(m, 0, sizeof *m);
     if (!pb || (pb->type != DCUTR_CONNECT && pb->type != DCUTR_SYNC)) {
-        if (pb) libp2p__hole_punch__free_unpacked(pb, NULL);
+        message_free(pb);
         return PL_EFORMAT;
     }
     m->type = (enum dcutr_type)pb->type;
@@ -43,6 +36,6 @@ int dcutr_get(struct dcutr_message *m, const uint8_t *data, size_t n)
         if (!multiaddr_parse(a, pb->obs_addrs[i].data, pb->obs_addrs[i].len) && is_direct(a))
             m->address_count++;
     }
-    libp2p__hole_punch__free_unpacked(pb, NULL);
+    message_free(pb);
     return PL_OK;
 }

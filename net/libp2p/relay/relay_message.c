@@ -1,7 +1,7 @@
 /* relay_message.c - the bytes of circuit relay's messages. Hop and stop messages differ in their
  * numbering only: a stop message has no reservation. [spec libp2p-wire 14] */
 #include "relay_message.h"
-#include "net/message.h"
+#include "net/libp2p/peer/multiaddr_fields.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <string.h>
@@ -21,20 +21,6 @@ const char *relay_status_text(int status)
     }
 }
 
-static ProtobufCBinaryData borrow(const uint8_t *data, size_t n)
-{
-    return (ProtobufCBinaryData){ n, (uint8_t *)(uintptr_t)data };
-}
-
-static int put_packed(struct bytes *out, const ProtobufCMessage *pb)
-{
-    size_t size = protobuf_c_message_get_packed_size(pb);
-    uint8_t *to;
-    bytes_varint(out, size);
-    if ((to = bytes_reserve(out, size))) out->end += protobuf_c_message_pack(pb, to);
-    return out->failed;
-}
-
 int relay_put(struct bytes *out, enum relay_protocol p, const struct relay_message *m)
 {
     Libp2p__HopMessage hop = LIBP2P__HOP_MESSAGE__INIT;
@@ -43,17 +29,16 @@ int relay_put(struct bytes *out, enum relay_protocol p, const struct relay_messa
     Libp2p__Reservation reservation = LIBP2P__RESERVATION__INIT;
     Libp2p__RelayLimit limit = LIBP2P__RELAY_LIMIT__INIT;
     ProtobufCBinaryData addresses[RELAY_ADDRESSES_MAX];
-    for (size_t i = 0; i < m->address_count; i++)
-        addresses[i] = borrow(m->addresses[i].bytes, m->addresses[i].length);
+    multiaddr_fields(addresses, m->addresses, m->address_count);
     peer.has_id = 1;
-    peer.id = borrow(m->peer.bytes, m->peer.length);
+    peer.id = message_bytes(m->peer.bytes, m->peer.length);
     if (m->has_reservation) {
         reservation.has_expire = 1;
         reservation.expire = m->expire;
         reservation.n_addrs = m->address_count;
         reservation.addrs = addresses;
         reservation.has_voucher = m->voucher_bytes > 0;
-        reservation.voucher = borrow(m->voucher, m->voucher_bytes);
+        reservation.voucher = message_bytes(m->voucher, m->voucher_bytes);
     } else {
         peer.n_addrs = m->address_count;
         peer.addrs = addresses;
@@ -70,7 +55,7 @@ int relay_put(struct bytes *out, enum relay_protocol p, const struct relay_messa
         hop.limit = m->has_limit ? &limit : NULL;
         hop.has_status = m->status != 0;
         hop.status = m->status;
-        return put_packed(out, &hop.base);
+        return message_pack_delimited(out, &hop.base);
     }
     stop.has_type = 1;
     stop.type = m->type;
@@ -78,14 +63,7 @@ int relay_put(struct bytes *out, enum relay_protocol p, const struct relay_messa
     stop.limit = m->has_limit ? &limit : NULL;
     stop.has_status = m->status != 0;
     stop.status = m->status;
-    return put_packed(out, &stop.base);
-}
-
-static void get_addresses(struct relay_message *m, const ProtobufCBinaryData *list, size_t n)
-{
-    for (size_t i = 0; i < n && m->address_count < RELAY_ADDRESSES_MAX; i++)
-        if (!multiaddr_parse(&m->addresses[m->address_count], list[i].data, list[i].len))
-            m->address_count++;
+    return message_pack_delimited(out, &stop.base);
 }
 
 static int get_parts(struct relay_message *m, const Libp2p__RelayPeer *peer,
@@ -94,13 +72,15 @@ static int get_parts(struct relay_message *m, const Libp2p__RelayPeer *peer,
     if (peer) {
         if (!peer->has_id || peer_id_parse(&m->peer, peer->id.data, peer->id.len))
             return PL_EFORMAT;
-        get_addresses(m, peer->addrs, peer->n_addrs);
+        multiaddr_of_fields(m->addresses, &m->address_count, RELAY_ADDRESSES_MAX, peer->addrs,
+                            peer->n_addrs);
     }
     if (reservation) {
         m->has_reservation = 1;
         m->expire = reservation->has_expire ? reservation->expire : 0;
         m->address_count = 0;
-        get_addresses(m, reservation->addrs, reservation->n_addrs);
+        multiaddr_of_fields(m->addresses, &m->address_count, RELAY_ADDRESSES_MAX,
+                            reservation->addrs, reservation->n_addrs);
         if (reservation->has_voucher && reservation->voucher.len <= sizeof m->voucher) {
             m->voucher_bytes = reservation->voucher.len;
             if (m->voucher_bytes) memcpy(m->voucher, reservation->voucher.data, m->voucher_bytes);

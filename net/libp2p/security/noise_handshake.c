@@ -59,25 +59,21 @@ static int make_payload(const struct noise *z, struct bytes *out)
     Libp2p__NoiseHandshakePayload payload = LIBP2P__NOISE_HANDSHAKE_PAYLOAD__INIT;
     Libp2p__NoiseExtensions extensions = LIBP2P__NOISE_EXTENSIONS__INIT;
     char name[sizeof yamux_name], *muxers[1] = { name };
-    uint8_t message[sizeof signed_prefix - 1 + 32], signature[SIGNATURE_MAX], *to;
-    size_t n, bytes;
+    uint8_t message[sizeof signed_prefix - 1 + 32], signature[SIGNATURE_MAX];
+    size_t n;
     if (z->fixed.payload) return bytes_add(out, z->fixed.payload, z->fixed.payload_bytes);
     memcpy(name, yamux_name, sizeof name);
     memcpy(message, signed_prefix, sizeof signed_prefix - 1);
     memcpy(message + sizeof signed_prefix - 1, z->s_public, 32);
     if (identity_sign(z->me, signature, &n, message, sizeof message)) return PL_ENOMEM;
     payload.has_identity_key = payload.has_identity_sig = 1;
-    payload.identity_key.data = (uint8_t *)(uintptr_t)bytes_at(&z->me->public_key);
-    payload.identity_key.len = bytes_length(&z->me->public_key);
-    payload.identity_sig.data = signature;
-    payload.identity_sig.len = n;
+    payload.identity_key = message_bytes(bytes_at(&z->me->public_key),
+                                         bytes_length(&z->me->public_key));
+    payload.identity_sig = message_bytes(signature, n);
     extensions.stream_muxers = muxers;
     extensions.n_stream_muxers = 1;
     payload.extensions = &extensions;
-    bytes = libp2p__noise_handshake_payload__get_packed_size(&payload);
-    if (!(to = bytes_reserve(out, bytes))) return out->failed;
-    out->end += libp2p__noise_handshake_payload__pack(&payload, to);
-    return PL_OK;
+    return message_pack(out, &payload.base);
 }
 
 /* The other side's proof: its identity key has signed this handshake's static key. */
