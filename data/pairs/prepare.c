@@ -77,7 +77,7 @@ static char *key_of(const char *path)
     return strndup(name, dot ? (size_t)(dot - name) : strlen(name));
 }
 
-static int write_row(struct job *j, struct shard_writer *w, int i, struct pl_err *err)
+static int write_row(struct job *j, struct parquet_writer *w, int i, struct pl_err *err)
 {
     const char *caption = j->list->caption[j->entry[i]];
     char *key = key_of(j->list->path[j->entry[i]]);
@@ -102,7 +102,7 @@ static int write_row(struct job *j, struct shard_writer *w, int i, struct pl_err
     return rc;
 }
 
-static int flush(struct job *j, struct shard_writer *w, struct pl_err *err)
+static int flush(struct job *j, struct parquet_writer *w, struct pl_err *err)
 {
     int rc = PL_OK;
     if (j->waiting) {
@@ -168,10 +168,10 @@ static int find_shard(struct job *j, const char *path, const char *origin, size_
 static int write_shard(struct job *j, const char *path, const char *origin, size_t first,
                        size_t end, struct pl_err *err)
 {
-    struct shard_writer *w;
+    struct parquet_writer *w;
     int rc = pl_shard_writer_open(&w, path, j->o->quality, err);
     if (rc) return rc;
-    rc = pl_shard_writer_meta(w, ORIGIN_KEY, origin, err);
+    rc = pl_parquet_writer_meta(w, ORIGIN_KEY, origin, err);
     for (size_t i = first; !rc && i < end; i++) {
         struct pl_err why;
         int read = load_picture(j, i, &why);
@@ -187,10 +187,10 @@ static int write_shard(struct job *j, const char *path, const char *origin, size
     if (!rc && !j->counts->encoded)
         rc = pl_fail(err, PL_ENOTFOUND, "cannot read any of the first %zu pictures", end);
     if (rc) {
-        pl_shard_writer_discard(w);
+        pl_parquet_writer_discard(w);
         return rc;
     }
-    rc = pl_shard_writer_close(w, err);
+    rc = pl_parquet_writer_close(w, err);
     j->counts->shard_bytes += file_bytes(path);
     return rc;
 }

@@ -179,11 +179,7 @@ void pl_shard_close(struct shard *s)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-struct shard_writer {
-    struct parquet_writer *table;
-};
-
-int pl_shard_writer_open(struct shard_writer **out, const char *path, int quality,
+int pl_shard_writer_open(struct parquet_writer **out, const char *path, int quality,
                          struct pl_err *err)
 {
     static const struct parquet_column columns[] = {
@@ -195,23 +191,10 @@ int pl_shard_writer_open(struct shard_writer **out, const char *path, int qualit
         { .name = (char *)"code", .type = PARQUET_BYTES, .optional = 1 },
     };
     const struct parquet_options options = { .codec = PL_CODEC_BROTLI, .level = quality };
-    struct shard_writer *w = calloc(1, sizeof *w);
-    int rc;
-    *out = NULL;
-    if (!w) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    rc = pl_parquet_writer_open(&w->table, path, columns, PL_COUNT(columns), &options, err);
-    if (rc) free(w);
-    else *out = w;
-    return rc;
+    return pl_parquet_writer_open(out, path, columns, PL_COUNT(columns), &options, err);
 }
 
-int pl_shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
-                         struct pl_err *err)
-{
-    return pl_parquet_writer_meta(w->table, key, value, err);
-}
-
-int pl_shard_writer_row(struct shard_writer *w, const struct shard_row *row, struct pl_err *err)
+int pl_shard_writer_row(struct parquet_writer *w, const struct shard_row *row, struct pl_err *err)
 {
     const struct parquet_value v[] = {
         { .bytes = (const uint8_t *)(row->key ? row->key : ""),
@@ -224,19 +207,5 @@ int pl_shard_writer_row(struct shard_writer *w, const struct shard_row *row, str
         { .integer = (int64_t)row->height },
         { .null = !row->code, .bytes = row->code, .length = row->code_bytes },
     };
-    return pl_parquet_writer_row(w->table, v, err);
-}
-
-int pl_shard_writer_close(struct shard_writer *w, struct pl_err *err)
-{
-    int rc = pl_parquet_writer_close(w->table, err);
-    free(w);
-    return rc;
-}
-
-void pl_shard_writer_discard(struct shard_writer *w)
-{
-    if (!w) return;
-    pl_parquet_writer_discard(w->table);
-    free(w);
+    return pl_parquet_writer_row(w, v, err);
 }

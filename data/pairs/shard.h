@@ -44,15 +44,10 @@ int pl_shard_seek(struct shard *s, uint64_t row, struct pl_err *err);
 int pl_shard_next(struct shard *s, struct shard_row *row, struct pl_err *err);
 void pl_shard_close(struct shard *s);
 
-/* --- writing, with Brotli pages; the file appears complete when it is closed */
-struct shard_writer;
-int pl_shard_writer_open(struct shard_writer **out, const char *path, int quality,
+/* --- writing, with Brotli pages: rows of a Parquet file, which parquet_write.h ends */
+int pl_shard_writer_open(struct parquet_writer **out, const char *path, int quality,
                          struct pl_err *err);
-int pl_shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
-                         struct pl_err *err);
-int pl_shard_writer_row(struct shard_writer *w, const struct shard_row *row, struct pl_err *err);
-int pl_shard_writer_close(struct shard_writer *w, struct pl_err *err);
-void pl_shard_writer_discard(struct shard_writer *w);
+int pl_shard_writer_row(struct parquet_writer *w, const struct shard_row *row, struct pl_err *err);
 
 /* Image token i of a row whose length has been checked. */
 static inline int shard_code(const uint8_t *code, size_t i)

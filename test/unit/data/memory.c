@@ -67,10 +67,10 @@ static void each_failing(void **state)
 static int write_shard(const char *path)
 {
     static const uint8_t code[8] = { 1, 0, 2, 0, 3, 0, 4, 0 };
-    struct shard_writer *w;
+    struct parquet_writer *w;
     int rc = pl_shard_writer_open(&w, path, 1, &err);
     if (rc) return rc;
-    rc = pl_shard_writer_meta(w, "potluck", "{\"codec\":\"id\"}", &err);
+    rc = pl_parquet_writer_meta(w, "potluck", "{\"codec\":\"id\"}", &err);
     for (int r = 0; !rc && r < 20; r++) {
         const struct shard_row row = { .caption = "a caption",
                                        .caption_bytes = 9,
@@ -83,8 +83,8 @@ static int write_shard(const char *path)
                                        .key = r % 2 ? "key" : NULL };
         rc = pl_shard_writer_row(w, &row, &err);
     }
-    if (!rc) return pl_shard_writer_close(w, &err);
-    pl_shard_writer_discard(w);
+    if (!rc) return pl_parquet_writer_close(w, &err);
+    pl_parquet_writer_discard(w);
     return rc;
 }
 

@@ -20,7 +20,7 @@ static struct pl_err err;
 /* Row r of shard s: its code says which it is, so that a test can recognise it. */
 static void write_shard(const char *path, int s, int rows)
 {
-    struct shard_writer *w;
+    struct parquet_writer *w;
     assert_int_equal(pl_shard_writer_open(&w, path, 5, &err), PL_OK);
     for (int r = 0; r < rows; r++) {
         char caption[32];
@@ -59,7 +59,7 @@ static void write_shard(const char *path, int s, int rows)
         }
         assert_int_equal(pl_shard_writer_row(w, &row, &err), PL_OK);
     }
-    assert_int_equal(pl_shard_writer_close(w, &err), PL_OK);
+    assert_int_equal(pl_parquet_writer_close(w, &err), PL_OK);
 }
 
 static int setup(void **state)
