@@ -58,7 +58,7 @@ int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer)
  * divided like the engine's own defaults: four fifths for the storage, the rest for the cache. */
 void dht_core_count_records(struct dht_core *c)
 {
-    struct resources *r = host_accounts(c->host);
+    struct resources *r = host_resources(c->host);
     const size_t all = resources_limit(r, SCOPE_SYSTEM, RESOURCE_RECORDS);
     struct dht_state *s = &c->state;
     /* The limits are read each time: the host may have scaled them to its machine. */

@@ -263,15 +263,6 @@ static void query_time(void *context)
     q->time = dht_node_time(q->s->node);
 }
 
-/* Any of them, for messages to the same machine. */
-int swarm_address(struct swarm *s, char *text)
-{
-    struct query q = { .s = s };
-    if (loop_call(s->loop, query_addresses, &q) || !q.count) return PL_ENOTFOUND;
-    multiaddr_text(text, &q.addresses[0]);
-    return PL_OK;
-}
-
 int swarm_address_for_others(struct swarm *s, char *text)
 {
     struct query q = { .s = s };

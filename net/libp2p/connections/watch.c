@@ -13,43 +13,31 @@ void watches_remove(struct host_watch **list, struct host_watch *w)
     if (*list) *list = w->next;
 }
 
-void watches_connected(struct host_watch *w, const struct peer_id *peer)
-{
-    for (struct host_watch *next; w; w = next) {
-        next = w->next;
-        if (w->events.connected) w->events.connected(w->context, peer);
+#define TELL(list, event, arguments) \
+    for (struct host_watch *w = (list), *next; w; w = next) { \
+        next = w->next; \
+        if (w->events.event) w->events.event arguments; \
     }
+
+void watches_connected(struct host_watch *list, const struct peer_id *peer)
+{
+    TELL(list, connected, (w->context, peer))
 }
 
-void watches_disconnected(struct host_watch *w, const struct peer_id *peer)
+void watches_disconnected(struct host_watch *list, const struct peer_id *peer)
 {
-    for (struct host_watch *next; w; w = next) {
-        next = w->next;
-        if (w->events.disconnected) w->events.disconnected(w->context, peer);
-    }
+    TELL(list, disconnected, (w->context, peer))
 }
 
-void watches_identified(struct host_watch *w, const struct peer_id *peer)
+void watches_identified(struct host_watch *list, const struct peer_id *peer)
 {
-    for (struct host_watch *next; w; w = next) {
-        next = w->next;
-        if (w->events.identified) w->events.identified(w->context, peer);
-    }
+    TELL(list, identified, (w->context, peer))
 }
 
 /* The watchers that are protocols: identify asks each new connection. */
-void watches_connection(struct host_watch *w, struct connection *c)
+void watches_connection(struct host_watch *list, struct connection *c)
 {
-    for (struct host_watch *next; w; w = next) {
-        next = w->next;
-        if (w->events.connection) w->events.connection(w->context, c);
-    }
+    TELL(list, connection, (w->context, c))
 }
 
-void watches_changed(struct host_watch *w)
-{
-    for (struct host_watch *next; w; w = next) {
-        next = w->next;
-        if (w->events.changed) w->events.changed(w->context);
-    }
-}
+void watches_changed(struct host_watch *list) { TELL(list, changed, (w->context)) }

@@ -87,8 +87,7 @@ void host_disconnect(struct host *h, const struct peer_id *peer);
 int host_protect(struct host *h, const struct peer_id *peer);
 void host_unprotect(struct host *h, const struct peer_id *peer);
 struct resources;
-const struct resources *host_resources(
-    const struct host *h); /* use of the host by its peers: resources.h */
+struct resources *host_resources(struct host *h); /* use of the host by its peers: resources.h */
 
 /* A connection to the peer: the one that is there, or dialed from the peerstore, or found by
  * asking connected peers. NULL: no memory (done is not called then). */

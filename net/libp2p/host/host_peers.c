@@ -145,7 +145,7 @@ void host_unprotect(struct host *h, const struct peer_id *id)
     resources_unprotect(&h->core.resources, id);
 }
 
-const struct resources *host_resources(const struct host *h) { return &h->core.resources; }
+struct resources *host_resources(struct host *h) { return &h->core.resources; }
 
 /* --- new connections -------------------------------------------------------------------------- */
 

@@ -7,15 +7,6 @@
 
 #include <stdlib.h>
 
-int host_join(struct host *h, const struct host_protocol *p)
-{
-    if (!h->protocols && !(h->protocols = calloc(PROTOCOLS_MAX, sizeof *h->protocols)))
-        return PL_ENOMEM;
-    if (h->protocol_count == PROTOCOLS_MAX) return PL_ELIMIT;
-    h->protocols[h->protocol_count++].protocol = p;
-    return p->start ? p->start(h) : PL_OK;
-}
-
 static struct joined_protocol *find_joined(const struct host *h, const struct host_protocol *p)
 {
     for (size_t i = 0; i < h->protocol_count; i++)
@@ -23,9 +14,14 @@ static struct joined_protocol *find_joined(const struct host *h, const struct ho
     return NULL;
 }
 
-int host_has_joined(const struct host *h, const struct host_protocol *p)
+int host_join(struct host *h, const struct host_protocol *p)
 {
-    return find_joined(h, p) != NULL;
+    if (find_joined(h, p)) return PL_OK;
+    if (!h->protocols && !(h->protocols = calloc(PROTOCOLS_MAX, sizeof *h->protocols)))
+        return PL_ENOMEM;
+    if (h->protocol_count == PROTOCOLS_MAX) return PL_ELIMIT;
+    h->protocols[h->protocol_count++].protocol = p;
+    return p->start ? p->start(h) : PL_OK;
 }
 
 /* A search among six entries: protocols are asked for their state once per stream. */
@@ -73,7 +69,6 @@ struct peer *host_find_peer(const struct host *h, const struct peer_id *id)
     return core_find_peer(&h->core, id);
 }
 
-struct resources *host_accounts(struct host *h) { return &h->core.resources; }
 struct connections *host_connections(struct host *h) { return &h->connections; }
 int host_is_client(const struct host *h) { return h->client_mode; }
 int host_relays(const struct host *h) { return h->relay; }

@@ -21,9 +21,8 @@ struct host_protocol {
     void (*free)(struct host *h); /* the last connection is gone. May be NULL */
 };
 
-/* Starts a protocol, once. PL_ELIMIT beyond PROTOCOLS_MAX. */
+/* Starts a protocol; does nothing if it has joined before. PL_ELIMIT beyond PROTOCOLS_MAX. */
 int host_join(struct host *h, const struct host_protocol *p);
-int host_has_joined(const struct host *h, const struct host_protocol *p);
 /* The protocol's state; NULL before it has set one. */
 void *host_state(const struct host *h, const struct host_protocol *p);
 void host_set_state(struct host *h, const struct host_protocol *p, void *state);
@@ -37,7 +36,6 @@ void host_set_circuits(struct host *h, const struct circuit_transport *circuits)
 struct peers *host_peerstore(struct host *h);
 /* In the peerstore, or NULL. */
 struct peer *host_find_peer(const struct host *h, const struct peer_id *id);
-struct resources *host_accounts(struct host *h);
 struct connections *host_connections(struct host *h);
 int host_is_client(const struct host *h); /* host_options.client_mode */
 int host_relays(const struct host *h);    /* host_options.relay */

@@ -195,7 +195,7 @@ static void on_request(void *context, struct stream *c)
     if (l) keep_own_addresses(m, &l->remote);
     if (!l || l->relayed || !m->address_count)
         answer(j, AUTONAT_REFUSED, "no address of yours is the one that I see", NULL);
-    else if (dial_charges_add(&autonat_of(j->host)->charges, host_accounts(j->host), l,
+    else if (dial_charges_add(&autonat_of(j->host)->charges, host_resources(j->host), l,
                               loop_now(host_loop(j->host))))
         answer(j, AUTONAT_REFUSED, "too many ask", NULL);
     else dial_next(j);

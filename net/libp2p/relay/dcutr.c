@@ -276,7 +276,7 @@ static void on_identified(void *context, const struct peer_id *peer)
     struct upgrade *u;
     if (!c || c->upgraded || find_upgrade(h, peer)) return;
     c->upgraded = 1;
-    if (dial_charges_add(&dcutr_of(h)->charges, host_accounts(h), c, loop_now(host_loop(h))) ||
+    if (dial_charges_add(&dcutr_of(h)->charges, host_resources(h), c, loop_now(host_loop(h))) ||
         !(u = begin(h, peer)))
         return;
     u->is_asker = 1;
@@ -321,7 +321,7 @@ static void on_asked(void *context, struct stream *s)
     const struct connection *c = stream_connection(s);
     struct upgrade *u = NULL;
     if (c && c->relayed && !c->inbound && !find_upgrade(h, &c->peer->id) &&
-        !dial_charges_add(&dcutr_of(h)->charges, host_accounts(h), c, loop_now(host_loop(h))))
+        !dial_charges_add(&dcutr_of(h)->charges, host_resources(h), c, loop_now(host_loop(h))))
         u = begin(h, &c->peer->id);
     if (!u) {
         stream_close(s);

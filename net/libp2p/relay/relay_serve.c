@@ -37,7 +37,7 @@ static int open_account(struct account *a, struct stream *c)
 {
     struct host *h = stream_host(c);
     const struct connection *l = stream_connection(c);
-    int rc = l ? resources_open(host_accounts(h), a, &l->remote, 0, loop_now(host_loop(h)))
+    int rc = l ? resources_open(host_resources(h), a, &l->remote, 0, loop_now(host_loop(h)))
                : PL_EIO;
     if (!rc) rc = resources_authenticate(a, stream_peer(c));
     return rc;
@@ -225,7 +225,7 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
  * refused. */
 static struct reservation *new_reservation(struct relay *r, struct stream *c)
 {
-    struct resources *all = host_accounts(stream_host(c));
+    struct resources *all = host_resources(stream_host(c));
     struct reservation *v = calloc(1, sizeof *v);
     const struct scope *full = NULL;
     struct account *largest;

@@ -32,16 +32,11 @@ static void free_all(struct host *h)
     while (list) retire(unlink_first(&list));
 }
 
-static int join(struct host *h)
-{
-    return host_has_joined(h, &rpc_protocol) ? PL_OK : host_join(h, &rpc_protocol);
-}
-
 int rpc_service_add(const struct rpc_service *service, stream_opened *opened)
 {
     struct host *h = service->host;
     struct rpc_service *s;
-    int rc = join(h);
+    int rc = host_join(h, &rpc_protocol);
     if (rc) return rc;
     if (!(s = malloc(sizeof *s))) return PL_ENOMEM;
     *s = *service;

@@ -132,14 +132,14 @@ static void a_groupmate_does_not_wait(void **state)
 static void fill_here(void *context)
 {
     struct side *b = context;
-    struct resources *r = host_accounts(b->host);
+    struct resources *r = host_resources(b->host);
     for (int k = 0; k < RESOURCES; k++) r->system.used[k] += r->limits[SCOPE_SYSTEM][k];
 }
 
 static void empty_here(void *context)
 {
     struct side *b = context;
-    struct resources *r = host_accounts(b->host);
+    struct resources *r = host_resources(b->host);
     for (int k = 0; k < RESOURCE_HANDLER_US; k++) r->system.used[k] -= r->limits[SCOPE_SYSTEM][k];
     r->system.used[RESOURCE_HANDLER_US] = 0;
 }
