@@ -66,7 +66,7 @@ static int save(struct state *s, struct pl_err *err)
     path = pl_path_join(job->out, name);
     if (!path || !training)
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", job->out);
-    else rc = pl_gpt2_save_training(job->model, s->optimizer, training, path, err);
+    else rc = pl_gpt2_save(job->model, s->optimizer, training, path, err);
     if (!rc) rc = pl_checkpoint_prune(job->out, job->keep, err);
     if (!rc) s->saved_step = s->step;
     json_decref(training);

@@ -199,8 +199,8 @@ static json_t *config_json(const struct pl_gpt2_config *c)
     return json;
 }
 
-int pl_gpt2_save_training(const struct pl_gpt2 *m, struct pl_optimizer *optimizer, json_t *training,
-                          const char *path, struct pl_err *err)
+int pl_gpt2_save(const struct pl_gpt2 *m, struct pl_optimizer *optimizer, json_t *training,
+                 const char *path, struct pl_err *err)
 {
     struct pl_checkpoint c = { .params = &m->params,
                                .optimizer = optimizer,
@@ -211,11 +211,6 @@ int pl_gpt2_save_training(const struct pl_gpt2 *m, struct pl_optimizer *optimize
                       : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     json_decref(c.config);
     return rc;
-}
-
-int pl_gpt2_save(const struct pl_gpt2 *m, const char *path, struct pl_err *err)
-{
-    return pl_gpt2_save_training(m, NULL, NULL, path, err);
 }
 
 /* A copy of the model without shared layers, which computes the same; without gradients. */
@@ -261,7 +256,7 @@ int pl_gpt2_export(const struct pl_gpt2 *m, int end, const char *folder, struct 
         rc = PL_ENOMEM;
     if (!rc && !(text = pl_json_text(config, JSON_INDENT(2)))) rc = PL_ENOMEM;
     if (rc) pl_fail(err, rc, "%s: no memory", folder);
-    if (!rc) rc = pl_gpt2_save(m, weights, err);
+    if (!rc) rc = pl_gpt2_save(m, NULL, NULL, weights, err);
     if (!rc) rc = pl_file_write(path, text, strlen(text), err);
     pl_gpt2_clear(&whole);
     json_decref(config);

@@ -29,9 +29,8 @@ int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *b
 /* Writes a safetensors file under the training program's names ("transformer." in front), complete
  * or not at all. The optimizer and the progress (either may be NULL) are saved as in
  * checkpoint.h. */
-int pl_gpt2_save(const struct pl_gpt2 *m, const char *path, struct pl_err *err);
-int pl_gpt2_save_training(const struct pl_gpt2 *m, struct pl_optimizer *optimizer, json_t *training,
-                          const char *path, struct pl_err *err);
+int pl_gpt2_save(const struct pl_gpt2 *m, struct pl_optimizer *optimizer, json_t *training,
+                 const char *path, struct pl_err *err);
 /* Writes a folder that transformers' from_pretrained opens: config.json and model.safetensors.
  * `end` is the id of the end-of-text token, -1: none. Shared layers are written once per block. */
 int pl_gpt2_export(const struct pl_gpt2 *m, int end, const char *folder, struct pl_err *err);

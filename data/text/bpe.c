@@ -11,7 +11,6 @@
 
 int pl_bpe_size(const struct bpe *b) { return b->size; }
 int pl_bpe_is_clip(const struct bpe *b) { return b->clip; }
-int pl_bpe_start(const struct bpe *b) { return b->clip ? CLIP_START : -1; }
 int pl_bpe_end(const struct bpe *b) { return b->end; }
 
 /* -- merging ---------------------------------------------------------------------------------- */
@@ -177,7 +176,7 @@ int pl_bpe_clip_row(int32_t *row, int length, int *cut, const struct bpe *b, con
     if (rc) return rc;
     if (cut) *cut = count > capacity - 2;
     if (count > capacity - 2) count = capacity - 2;
-    row[0] = pl_bpe_start(b);
+    row[0] = CLIP_START;
     row[count + 1] = pl_bpe_end(b);
     for (size_t i = count + 2; i < capacity; i++) row[i] = 0;
     return PL_OK;

@@ -18,8 +18,7 @@ void pl_bpe_close(struct bpe *b);
 
 int pl_bpe_size(const struct bpe *b); /* all ids are below it */
 int pl_bpe_is_clip(const struct bpe *b);
-int pl_bpe_start(const struct bpe *b); /* CLIP's 49406; GPT-2 has none: -1 */
-int pl_bpe_end(const struct bpe *b);   /* CLIP's 49407, GPT-2's 50256; -1 if there is none */
+int pl_bpe_end(const struct bpe *b); /* CLIP's 49407, GPT-2's 50256; -1 if there is none */
 
 /* Encodes n bytes of text; *count is the number of ids, of which the first `capacity` are stored.
  * CLIP's text is cleaned first (clean.h). No start or end is added. PL_OK, PL_ENOMEM or

@@ -51,11 +51,6 @@ int dht_id_compare(const struct dht_id *a, const struct dht_id *b)
 
 int dht_id_equal(const struct dht_id *a, const struct dht_id *b) { return !dht_id_compare(a, b); }
 
-void dht_id_xor(struct dht_id *out, const struct dht_id *a, const struct dht_id *b)
-{
-    for (int i = 0; i < DHT_ID_BYTES; i++) out->bytes[i] = a->bytes[i] ^ b->bytes[i];
-}
-
 /* The length of the common prefix: 160 minus the number of bits of the XOR. __builtin_clz counts
  * in 32 bits, of which a byte uses the last 8. */
 int dht_id_common_bits(const struct dht_id *a, const struct dht_id *b)

@@ -23,7 +23,6 @@ int dht_id_parse(struct dht_id *id, const void *data, size_t n);
 /* <0, 0, >0 as numbers. */
 int dht_id_compare(const struct dht_id *a, const struct dht_id *b);
 int dht_id_equal(const struct dht_id *a, const struct dht_id *b);
-void dht_id_xor(struct dht_id *out, const struct dht_id *a, const struct dht_id *b);
 /* Leading bits that are the same, 0 to 160. */
 int dht_id_common_bits(const struct dht_id *a, const struct dht_id *b);
 /* Which is nearer to `to`: <0 a, >0 b, 0 they are the same. */

@@ -49,9 +49,8 @@ void swarm_enter(struct swarm *s);
 int swarm_wait_joined(struct swarm *s, double limit_s, struct pl_err *err);
 void swarm_close(struct swarm *s);
 
-/* Our first address with /p2p; text holds MULTIADDR_TEXT_MAX bytes. PL_ENOTFOUND: none. */
-int swarm_address(struct swarm *s, char *text);
-/* The one that most others can reach: not this machine's loopback, if there is another. */
+/* Our address with /p2p that most others can reach: not this machine's loopback, if there is
+ * another. text holds MULTIADDR_TEXT_MAX bytes. PL_ENOTFOUND: none. */
 int swarm_address_for_others(struct swarm *s, char *text);
 /* All of them, at most `max`; returns how many. */
 size_t swarm_addresses(struct swarm *s, struct multiaddr *addresses, size_t max);

@@ -99,7 +99,7 @@ static void a_checkpoint(void **state)
     assert_int_equal(pl_optimizer_open_params(&o, &m.params, &options, &err), PL_OK);
     assert_int_equal(pl_gpt2_loss(&m, &loss, ids, ids, NULL, 2, 12, 1), PL_OK);
     assert_int_equal(pl_optimizer_step(o, m.params.value, m.params.grad, 0.01), PL_OK);
-    assert_int_equal(pl_gpt2_save_training(&m, o, training, path, &err), PL_OK);
+    assert_int_equal(pl_gpt2_save(&m, o, training, path, &err), PL_OK);
     assert_int_equal(pl_gpt2_open(&other, path, &be, 0, &err), PL_OK);
     assert_int_equal(other.config.heads, 2);
     assert_memory_equal(other.params.value, m.params.value, m.params.total * sizeof(float));

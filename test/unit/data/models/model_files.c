@@ -134,7 +134,7 @@ static void gpt2_sizes_from_shapes(void **state)
     struct pl_gpt2 m;
     struct st_file *f;
     assert_int_equal(pl_gpt2_init(&m, &small, &be, 0), PL_OK);
-    assert_int_equal(pl_gpt2_save(&m, path, &err), PL_OK);
+    assert_int_equal(pl_gpt2_save(&m, NULL, NULL, path, &err), PL_OK);
     pl_gpt2_clear(&m);
     assert_int_equal(pl_weights_open(&f, path, &err), PL_OK);
     assert_int_equal(pl_gpt2_config_find(&c, f, 2, &err), PL_OK);
@@ -157,7 +157,7 @@ static void gpt2_of_other_sizes(void **state)
     struct pl_gpt2 m;
     struct st_file *f;
     assert_int_equal(pl_gpt2_init(&m, &small, &be, 0), PL_OK);
-    assert_int_equal(pl_gpt2_save(&m, path, &err), PL_OK);
+    assert_int_equal(pl_gpt2_save(&m, NULL, NULL, path, &err), PL_OK);
     pl_gpt2_clear(&m);
     other.vocab = 11;
     assert_int_equal(pl_weights_open(&f, path, &err), PL_OK);

@@ -306,7 +306,7 @@ static void open_peer(struct peer *p, int number)
     assert_int_equal(validators_add_run(&p->validators, "delay"), PL_OK);
     if (swarm_open(&p->swarm, &o, &p->err) || swarm_wait_joined(&p->swarm, 0, &p->err))
         fail_msg("%s", p->err.text);
-    assert_int_equal(swarm_address(&p->swarm, p->address), PL_OK);
+    assert_int_equal(swarm_address_for_others(&p->swarm, p->address), PL_OK);
     p->value = new_values();
     p->grad = new_zeros();
     p->delayed_value = new_zeros();
