@@ -5,6 +5,7 @@
 /* x becomes the first. */
 #define list_add(first, x) \
     do { \
+        (x)->prev = NULL; \
         (x)->next = *(first); \
         if ((x)->next) (x)->next->prev = (x); \
         *(first) = (x); \

@@ -62,14 +62,7 @@ static struct host_wait **wait_list(struct host_wait *w)
 static void leave(struct host_wait *w) { list_remove(wait_list(w), w); }
 
 /* Doubly linked: any of thousands of waits may be canceled at any moment. */
-static void join(struct host_wait *w)
-{
-    struct host_wait **list = wait_list(w);
-    w->prev = NULL;
-    w->next = *list;
-    if (*list) (*list)->prev = w;
-    *list = w;
-}
+static void join(struct host_wait *w) { list_add(wait_list(w), w); }
 
 static void free_wait(struct host_wait *w)
 {

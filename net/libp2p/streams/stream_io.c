@@ -16,14 +16,7 @@ static struct stream **list_of(struct stream *s)
     return s->connection ? &s->connection->streams.all : &s->of->detached;
 }
 
-void stream_join(struct stream *s)
-{
-    struct stream **list = list_of(s);
-    s->prev = NULL;
-    s->next = *list;
-    if (*list) (*list)->prev = s;
-    *list = s;
-}
+void stream_join(struct stream *s) { list_add(list_of(s), s); }
 
 void stream_leave(struct stream *s) { list_remove(list_of(s), s); }
 
