@@ -225,3 +225,30 @@ int pl_vqgan_fit_step(struct pl_vqgan_fit *f, struct pl_vqgan_loss *loss)
     f->step++;
     return PL_OK;
 }
+
+/* --- stopped, and gone on --------------------------------------------------------------- */
+
+struct pl_optimizer *pl_vqgan_fit_optimizer(struct pl_vqgan_fit *f) { return f->optimizer; }
+
+struct pl_vqgan_fit_place pl_vqgan_fit_place(const struct pl_vqgan_fit *f)
+{
+    return (struct pl_vqgan_fit_place){ f->step, f->rng, f->next, f->order, f->uses };
+}
+
+int pl_vqgan_fit_set_place(struct pl_vqgan_fit *f, const struct pl_vqgan_fit_place *at)
+{
+    uint8_t *seen = pl_alloc(f->count, 1);
+    int rc = seen ? PL_OK : PL_ENOMEM;
+    if (!rc && (at->step < 0 || at->step > f->options.steps || at->next > f->count))
+        rc = PL_EFORMAT;
+    for (size_t i = 0; !rc && i < f->count; i++)
+        if (at->order[i] >= f->count || seen[at->order[i]]++) rc = PL_EFORMAT;
+    pl_free(seen);
+    if (rc) return rc;
+    f->step = at->step;
+    f->rng = at->rng;
+    f->next = at->next;
+    memcpy(f->order, at->order, f->count * sizeof *f->order);
+    memcpy(f->uses, at->uses, (size_t)f->m->config.n_embed * sizeof *f->uses);
+    return PL_OK;
+}

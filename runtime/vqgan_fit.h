@@ -42,6 +42,23 @@ void pl_vqgan_fit_close(struct pl_vqgan_fit *f);
 int pl_vqgan_fit_step(struct pl_vqgan_fit *f, struct pl_vqgan_loss *loss);
 int64_t pl_vqgan_fit_steps(const struct pl_vqgan_fit *f);
 
+/* Where training is between two steps, beyond the model's parameters and the optimizer's state: who
+ * sets all three goes on bit for bit. */
+struct pl_vqgan_fit_place {
+    int64_t step;
+    struct pl_rng rng;
+    size_t next;    /* place in `order` */
+    size_t *order;  /* (count) of the pictures */
+    uint64_t *uses; /* (n_embed) of the codes since the table was mended */
+};
+/* The arrays are borrowed until the next step. */
+struct pl_vqgan_fit_place pl_vqgan_fit_place(const struct pl_vqgan_fit *f);
+/* Copies the arrays. PL_EFORMAT, and nothing changes, if `order` has not each picture once, or a
+ * number is out of range; PL_ENOMEM. */
+int pl_vqgan_fit_set_place(struct pl_vqgan_fit *f, const struct pl_vqgan_fit_place *at);
+/* Its own; its state is saved and loaded with the place. */
+struct pl_optimizer *pl_vqgan_fit_optimizer(struct pl_vqgan_fit *f);
+
 /* Pixels between bytes and the model's range: x / 127.5 - 1, and back, rounded and clamped. */
 void pl_pixels_in(float *x, const uint8_t *pixels, size_t n);
 void pl_pixels_out(uint8_t *pixels, const float *x, size_t n);

@@ -243,6 +243,9 @@ static const struct option_row rows[] = {
     { "steps", "N", "4000", OPT_INTEGER(steps, 1, 100000000), "optimizer steps" },
     { "batch", "N", "8", OPT_INTEGER(batch, 1, 4096), "images per step" },
     { "lr", "X", "0.001", OPT_REAL(lr, 1e-9, 1), "learning rate" },
+    { "resume", NULL, NULL, OPT_FLAG(resume),
+      "train: continue a training that was stopped, from FILE.resume next to --out. Repeat the "
+      "other options; one that differs is refused" },
     { "float32", NULL, NULL, OPT_FLAG(float32), "store weights as float32 (default: float16)" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
     { 0 },

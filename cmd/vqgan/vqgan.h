@@ -5,13 +5,14 @@
 #include "cmd/common/compute.h"
 #include "data/images/pictures.h"
 #include "ref/model/vqgan.h"
+#include "runtime/vqgan_fit.h"
 
 struct vqgan_options {
     const char *data, *weights, *codes, *out, *sheet, *config, *init;
     int64_t side, seed, steps, batch;
     double lr;
     struct compute compute;
-    int sample, float32;
+    int sample, float32, resume;
 };
 
 /* A line on standard error; 1. */
@@ -32,5 +33,16 @@ double vqgan_psnr(double mse);
 int vqgan_report(struct pl_vqgan *m, const struct pl_pictures *p, const char *sheet);
 
 int vqgan_train(struct vqgan_options *o);
+
+/* The training as it is now, in OUT.resume: complete or not at all. */
+int vqgan_resume_save(const struct pl_vqgan *m, struct pl_vqgan_fit *f,
+                      const struct vqgan_options *o, const struct pl_pictures *p,
+                      struct pl_err *err);
+/* Sets parameters, optimizer and place to what OUT.resume holds. PL_EUSE names the first option
+ * that differs from that training's, with both values. */
+int vqgan_resume_load(struct pl_vqgan *m, struct pl_vqgan_fit *f, const struct vqgan_options *o,
+                      const struct pl_pictures *p, struct pl_err *err);
+/* At the end of a training. */
+void vqgan_resume_remove(const struct vqgan_options *o);
 
 #endif

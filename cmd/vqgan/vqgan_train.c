@@ -4,7 +4,6 @@
 #include "cmd/common/outputs.h"
 #include "cmd/common/plural.h"
 #include "data/models/vqgan_file.h"
-#include "runtime/vqgan_fit.h"
 #include "../../runtime/models.h"
 
 #include <stdio.h>
@@ -40,7 +39,7 @@ static int start_model(struct pl_vqgan *m, const struct vqgan_options *o,
 struct progress {
     double start, last;
     struct pl_vqgan_loss sum;
-    int64_t steps;
+    int64_t steps, began; /* steps since the last line; step at the start */
 };
 
 static void show_progress(struct progress *p, int64_t step, const struct vqgan_options *o,
@@ -57,9 +56,17 @@ static void show_progress(struct progress *p, int64_t step, const struct vqgan_o
            "left\n",
            (long long)step, (long long)o->steps, p->sum.l1 / n, vqgan_psnr(p->sum.l2 / n / 4),
            p->sum.quantizer / n, n * (double)o->batch / (now - p->last),
-           (now - p->start) / (double)step * (double)(o->steps - step));
+           (now - p->start) / (double)(step - p->began) * (double)(o->steps - step));
     fflush(stdout);
-    *p = (struct progress){ .start = p->start, .last = now };
+    *p = (struct progress){ .start = p->start, .last = now, .began = p->began };
+}
+
+/* The codec as it is, for who wants to look at it, and the training. */
+static int save(const struct pl_vqgan *m, struct pl_vqgan_fit *f, const struct vqgan_options *o,
+                const struct pl_pictures *p, struct pl_err *err)
+{
+    const int rc = pl_vqgan_save(m, o->out, !o->float32, err);
+    return rc ? rc : vqgan_resume_save(m, f, o, p, err);
 }
 
 static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const struct pl_pictures *p)
@@ -80,9 +87,18 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
         compute_explain(&err, rc, m->params.be, 0, NULL);
         return vqgan_fail(&err);
     }
+    if (o->resume && vqgan_resume_load(m, f, o, p, &err)) {
+        pl_vqgan_fit_close(f);
+        return vqgan_fail(&err);
+    }
     printf("%zu parameters, %zu picture%s of %dx%d\n", m->params.trainable, p->count,
            PLURAL(p->count), p->side, p->side);
+    if (o->resume)
+        printf("continues after step %lld of %lld\n", (long long)pl_vqgan_fit_steps(f),
+               (long long)o->steps);
+    fflush(stdout);
     progress.last = progress.start;
+    progress.began = pl_vqgan_fit_steps(f);
     interrupt_catch(NULL);
     rc = PL_OK;
     while (!rc && !interrupted() && pl_vqgan_fit_steps(f) < o->steps) {
@@ -91,7 +107,7 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
         show_progress(&progress, pl_vqgan_fit_steps(f), o, &loss);
         /* a machine that dies costs minutes, not the run */
         if (pl_seconds() - saved > SAVE_EVERY_S) {
-            if ((unsaved = pl_vqgan_save(m, o->out, !o->float32, &err))) break;
+            if ((unsaved = save(m, f, o, p, &err))) break;
             saved = pl_seconds();
         }
     }
@@ -101,9 +117,16 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
                 (long long)pl_vqgan_fit_steps(f));
     else if (rc) vqgan_fail_status("training", rc, m->params.be, o->batch);
     else if (unsaved || pl_vqgan_save(m, o->out, !o->float32, &err)) rc = vqgan_fail(&err);
-    else
+    else if (pl_vqgan_fit_steps(f) < o->steps && vqgan_resume_save(m, f, o, p, &err))
+        rc = vqgan_fail(&err);
+    else if (pl_vqgan_fit_steps(f) < o->steps)
+        printf("stopped at step %lld of %lld; everything is saved, continue with --resume\n",
+               (long long)pl_vqgan_fit_steps(f), (long long)o->steps);
+    else {
+        vqgan_resume_remove(o);
         printf("%s after %lld steps, %.0f s\n", o->out, (long long)pl_vqgan_fit_steps(f),
                pl_seconds() - progress.start);
+    }
     pl_vqgan_fit_close(f);
     return rc;
 }

@@ -135,6 +135,23 @@ said "so is an unknown option" '^{"event": *"error", *"command": *"train", *"tex
 said "an error is an event, too" '^{"event": *"error", *"command": *"train", *"text": *".*nosuch' told --run r --json --quiet --tokenizer /nosuch/t --out "$work/e"
 said "the folder is tried before the model is made" 'cannot|No such file|Not a directory|denied' timeout 20 "$POTLUCK" train --config run --out /proc/nosuch
 said "a codec's file is tried before the training" '/proc/nosuch' timeout 60 "$POTLUCK" vqgan train --data data/demo --steps 1000000 --out /proc/nosuch/codec
+
+# A codec that was stopped and goes on is the one that was not: bit for bit.
+codec() { "$POTLUCK" vqgan train --data test/golden/clip/images --side 16 --batch 2 --steps 60 --threads 1 "$@"; }
+check "a codec is trained" codec --out "$work/whole.codec"
+check "and leaves nothing else" test ! -e "$work/whole.codec.resume"
+"$POTLUCK" vqgan train --data test/golden/clip/images --side 16 --batch 2 --steps 60 --threads 1 --out "$work/part.codec" >"$work/said" 2>&1 &
+for _ in $(seq 600); do grep -q parameters "$work/said" && break; sleep 0.1; done
+sleep 0.3
+kill -INT $!
+wait $!
+check "another one is stopped" grep -q '^stopped at step [0-9]* of 60; everything is saved, continue with --resume' "$work/said"
+said "it refuses another rate" 'resume: lr is 0.01 here, 0.001 in .*part.codec.resume' codec --out "$work/part.codec" --lr 0.01 --resume
+said "and another batch" 'resume: batch is 3 here, 2 in .*part.codec.resume' codec --out "$work/part.codec" --batch 3 --resume
+said "and to continue what has ended" 'whole.codec.resume: No such file' codec --out "$work/whole.codec" --resume
+check "and goes on" codec --out "$work/part.codec" --resume
+check "to the same bits" cmp "$work/whole.codec" "$work/part.codec"
+check "and leaves nothing else either" test ! -e "$work/part.codec.resume"
 said "and the folder of pictures" '/proc/nosuch' timeout 60 "$POTLUCK" generate --model "$work/a b" "a cat" --out /proc/nosuch/pictures
 if command -v script >/dev/null; then
     script -qec "stty cols 40; '$POTLUCK' train --config test/program/tiny.json --limit 16 --steps 40 --target-batch 4 --batch 4 --out '$work/w'" \

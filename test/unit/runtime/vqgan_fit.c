@@ -116,6 +116,72 @@ static void unused_codes_move(void **state)
     pl_vqgan_clear(&m);
 }
 
+/* Makes `more` steps after those that were made elsewhere: from its parameters, moments and place. */
+static void go_on(struct pl_vqgan *to, const struct pl_vqgan *from, struct pl_vqgan_fit *f,
+                  int more)
+{
+    struct pl_vqgan_fit_options o = pl_vqgan_fit_defaults(40);
+    struct pl_vqgan_fit_place at = pl_vqgan_fit_place(f);
+    struct pl_optimizer *old = pl_vqgan_fit_optimizer(f), *new;
+    struct pl_vqgan_loss loss;
+    struct pl_vqgan_fit *g;
+    o.batch = 5; /* does not divide the pictures: the order is in the middle of a round */
+    assert_int_equal(pl_vqgan_fit_open(&g, to, &o, pictures, PICTURES, SIDE, NULL), PL_OK);
+    memcpy(to->params.value, from->params.value, to->params.total * sizeof(float));
+    new = pl_vqgan_fit_optimizer(g);
+    for (size_t i = 0; i < pl_optimizer_state_count(old); i++) {
+        struct pl_optimizer_state s = pl_optimizer_state_at(old, i);
+        char *copy = malloc(s.n * s.element_size);
+        assert_int_equal(pl_optimizer_state_get(old, i, copy), PL_OK);
+        assert_int_equal(pl_optimizer_state_put(new, i, copy), PL_OK);
+        free(copy);
+    }
+    pl_optimizer_set_steps(new, pl_optimizer_steps(old));
+    assert_int_equal(pl_vqgan_fit_set_place(g, &at), PL_OK);
+    for (int i = 0; i < more; i++) assert_int_equal(pl_vqgan_fit_step(g, &loss), PL_OK);
+    pl_vqgan_fit_close(g);
+}
+
+/* Stopped before the table is made, before it is mended, and after: the end has the same bits. */
+static void stopped_and_gone_on(void **state)
+{
+    static const int stops[] = { 2, 7, 13 };
+    for (size_t k = 0; k < PL_COUNT(stops); k++) {
+        struct pl_vqgan_fit_options o = pl_vqgan_fit_defaults(40);
+        struct pl_vqgan_fit_place at;
+        struct pl_vqgan_loss loss;
+        struct pl_vqgan_fit *f;
+        struct pl_vqgan m, other;
+        size_t order[PICTURES];
+        open_model(&m, 0);
+        open_model(&other, 0);
+        o.batch = 5;
+        assert_int_equal(pl_vqgan_fit_open(&f, &m, &o, pictures, PICTURES, SIDE, NULL), PL_OK);
+        for (int i = 0; i < stops[k]; i++) assert_int_equal(pl_vqgan_fit_step(f, &loss), PL_OK);
+        go_on(&other, &m, f, 20 - stops[k]);
+        for (int i = stops[k]; i < 20; i++) assert_int_equal(pl_vqgan_fit_step(f, &loss), PL_OK);
+        assert_memory_equal(m.params.value, other.params.value, m.params.total * sizeof(float));
+        /* No place of this training. */
+        at = pl_vqgan_fit_place(f);
+        memcpy(order, at.order, sizeof order);
+        order[0] = order[1];
+        at.order = order;
+        assert_int_equal(pl_vqgan_fit_set_place(f, &at), PL_EFORMAT);
+        order[0] = PICTURES;
+        assert_int_equal(pl_vqgan_fit_set_place(f, &at), PL_EFORMAT);
+        at = pl_vqgan_fit_place(f);
+        at.next = PICTURES + 1;
+        assert_int_equal(pl_vqgan_fit_set_place(f, &at), PL_EFORMAT);
+        at.next = 0;
+        at.step = 41;
+        assert_int_equal(pl_vqgan_fit_set_place(f, &at), PL_EFORMAT);
+        assert_int_equal(pl_vqgan_fit_steps(f), 20);
+        pl_vqgan_fit_close(f);
+        pl_vqgan_clear(&m);
+        pl_vqgan_clear(&other);
+    }
+}
+
 /* The gradient is linear in the weight of the quantizer's loss, for both kinds of codes. */
 static void weights_of_the_quantizer(void **state)
 {
@@ -172,9 +238,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pixels_are_rounded), cmocka_unit_test(rates),
-        cmocka_unit_test(unused_codes_move),  cmocka_unit_test(weights_of_the_quantizer),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(pixels_are_rounded),       cmocka_unit_test(rates),
+        cmocka_unit_test(unused_codes_move),        cmocka_unit_test(stopped_and_gone_on),
+        cmocka_unit_test(weights_of_the_quantizer), cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
