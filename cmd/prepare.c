@@ -80,6 +80,7 @@ static int watch(void *context, const struct prepare_counts *c, const char *brok
         }
         return interrupted();
     }
+    if (v->total) v->progress.done = (double)c->entries / (double)v->total;
     progress_show(&v->progress, c->entries == v->total,
                   "%zu of %zu pictures, %zu broken, %.1f a second, %s left", c->entries, v->total,
                   c->broken, rate,

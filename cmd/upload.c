@@ -5,6 +5,7 @@
 #include "cmd/common/progress_line.h"
 #include "net/http/upload/upload.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +13,21 @@
 struct view {
     struct progress progress;
     const char *file;
+    uint64_t first; /* what was there when we began, of an upload that continues */
+    int begun;
 };
 
 static int watch(void *context, uint64_t done, uint64_t size)
 {
     struct view *v = context;
-    progress_show(&v->progress, done == size, "%s: %.1f of %.1f MB", v->file, (double)done / 1e6,
-                  (double)size / 1e6);
+    char left[24];
+    double rate;
+    v->progress.done = size ? (double)done / (double)size : 1;
+    if (!v->begun) v->first = done, v->begun = 1;
+    rate = (double)(done - v->first) / fmax(progress_elapsed(&v->progress), 1e-3);
+    progress_show(&v->progress, done == size, "%s: %.1f of %.1f MB, %.1f MB/s, %s left", v->file,
+                  (double)done / 1e6, (double)size / 1e6, rate / 1e6,
+                  progress_time(left, rate > 0 ? (double)(size - done) / rate : 0));
     return interrupted();
 }
 

@@ -2,45 +2,72 @@
  * elsewhere, as in a log, a new line is printed now and then. */
 #include "progress_line.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#define LINE_MAX_BYTES 256 /* of a line; a wider terminal gets no bar */
+
+/* By no-color.org: set to anything, it asks for none. */
+static int is_colour_wanted(void)
+{
+    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    return (!none || !*none) && terminal && strcmp(terminal, "dumb") != 0;
+}
 
 void progress_begin(struct progress *p, int quiet)
 {
     memset(p, 0, sizeof *p);
     p->quiet = quiet;
     p->terminal = isatty(STDERR_FILENO);
+    p->is_coloured = p->terminal && is_colour_wanted();
     p->every = p->terminal ? 0.2 : 15;
     p->started = pl_seconds();
     p->shown = p->terminal ? 0 : p->started;
 }
 
 /* The last column stays free: some terminals wrap once it is filled. The window may change while we
- * run, so it is asked each time. */
-static void cut_to_width(char *text)
+ * run, so it is asked each time. Returns the columns of a line, 0: not known. */
+static size_t cut_to_width(char *text)
 {
     struct winsize window;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) || window.ws_col < 2) return;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) || window.ws_col < 2) return 0;
     if (strlen(text) >= window.ws_col) text[window.ws_col - 1] = 0;
+    return window.ws_col - 1u;
+}
+
+/* The line, padded to `width`, with black on cyan as far as the work is done. */
+static void draw_bar(const char *text, size_t width, double done)
+{
+    const size_t n = strlen(text);
+    const int filled = (int)((double)width * fmin(1, done) + 0.5);
+    char line[LINE_MAX_BYTES];
+    memset(line, ' ', width);
+    memcpy(line, text, n < width ? n : width);
+    fprintf(stderr, "\r\033[30;46m%.*s\033[0m%.*s", filled, line, (int)width - filled,
+            line + filled);
 }
 
 void progress_show(struct progress *p, int force, const char *format, ...)
 {
-    char text[240];
+    char text[LINE_MAX_BYTES];
     va_list args;
     double now = pl_seconds();
-    size_t n;
+    size_t n, width;
     if (p->quiet || (!force && now < p->shown + p->every)) return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (p->terminal) {
-        cut_to_width(text);
+        width = cut_to_width(text);
         n = strlen(text);
-        fprintf(stderr, "\r%s%*s", text, n < p->width ? (int)(p->width - n) : 0, "");
+        if (p->is_coloured && p->done > 0 && width && width < LINE_MAX_BYTES)
+            draw_bar(text, width, p->done);
+        else fprintf(stderr, "\r%s%*s", text, n < p->width ? (int)(p->width - n) : 0, "");
         p->width = n;
     } else {
         fprintf(stderr, "%s\n", text);

@@ -1,6 +1,6 @@
 /* progress_line.h - one line that says how far, how fast, how long still: redrawn on a terminal,
  * now and then a new one elsewhere. On a terminal it is cut to the width, since a line that wraps
- * would stay there with each update. */
+ * would stay there with each update, and its first part is coloured: a bar behind the words. */
 #ifndef PL_CMD_PROGRESS_H
 #define PL_CMD_PROGRESS_H
 
@@ -10,6 +10,8 @@ struct progress {
     int quiet, terminal;
     double started, shown, every; /* s */
     size_t width;                 /* of the line on the terminal */
+    int is_coloured;              /* 0: $NO_COLOR is set, or the terminal is dumb */
+    double done; /* 0 to 1: the part of the line that is filled as a bar; 0: none */
 };
 
 void progress_begin(struct progress *p, int quiet);

@@ -137,6 +137,7 @@ static void show(struct state *s, double loss, int force)
     const struct finetune_job *job = s->job;
     double rate = s->mean > 0 ? (double)job->batch * job->corpus.window / s->mean : 0;
     char left[24], took[24];
+    s->progress.done = (double)s->step / (double)job->steps;
     progress_show(&s->progress, force,
                   "step %llu of %llu  loss %.4f  held-out perplexity %.2f  %.0f %ss/s  "
                   "%s elapsed, %s left",

@@ -44,6 +44,7 @@ static int on_code(void *context, int64_t done, int64_t total)
     double all = (double)s->job->count * (double)s->job->n;
     double elapsed = progress_elapsed(&s->progress), pictures = s->begun + (double)done / s->cells;
     char left[24];
+    s->progress.done = pictures / all;
     progress_show(&s->progress, done == total,
                   "drawing: %.0f of %.0f pictures, %.0f codes/s, %s left", pictures, all,
                   elapsed > 0 ? pictures * s->cells / elapsed : 0,

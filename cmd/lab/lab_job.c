@@ -166,6 +166,7 @@ static void show(struct state *s, int force)
     uint64_t done = lab_swarm_gradients(s->swarm), all = setup->steps * (uint64_t)setup->peers;
     double elapsed = progress_elapsed(&s->progress);
     char left[24], virtual[24];
+    s->progress.done = (double)done / (double)all;
     progress_show(&s->progress, force,
                   "%s: gradient %llu of %llu  held-out loss %.4f  %s of virtual time  %s left",
                   s->job->run->name, (unsigned long long)done, (unsigned long long)all, s->loss,

@@ -28,12 +28,13 @@ static int show_file(const char *path, const struct show_options *show, struct p
     if (n == 0) rc = pl_fail(err, PL_EFORMAT, "%s: an empty file", path);
     else rc = pl_source_read(source, 0, head, n, err);
     if (!rc && !memcmp(head, "PAR1", 4)) rc = show_parquet(source, show, err);
+    else if (!rc && pl_ends_with(path, ".jsonl")) rc = show_log(path, show, err);
     else if (!rc && pl_ends_with(path, ".model")) rc = show_tokens(path, show, err);
     else if (!rc && is_checkpoint(path, head)) rc = show_safetensors(path, show, err);
     else if (!rc)
         rc = pl_fail(err, PL_EFORMAT,
                      "%s: expected a Parquet table, a checkpoint (safetensors or "
-                     "PyTorch's) or a tokenizer (*.model)",
+                     "PyTorch's), a tokenizer (*.model) or a training's log.jsonl",
                      path);
     pl_source_close(source);
     return rc;
@@ -54,11 +55,12 @@ static const struct option_row rows[] = {
 static int run_show(int argc, char **argv);
 const struct command command_show = {
     .name = "show",
-    .summary = "print what a shard, a checkpoint or a tokenizer contains",
+    .summary = "print what a shard, a checkpoint, a tokenizer or a log contains",
     .synopsis = "FILE [--rows N] [--caption TEXT] [--json]",
     .about =
         "Prints what a file contains: a shard or any other flat Parquet table, a checkpoint "
-        "(safetensors, PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model).",
+        "(safetensors, PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model). Of "
+        "a training's log.jsonl it draws the loss curve into the terminal.",
     .rows = rows,
     .run = run_show,
 };

@@ -16,6 +16,8 @@ void show_text(const char *text, size_t n, int json);
 
 int show_parquet(struct pl_source *source, const struct show_options *show, struct pl_err *err);
 int show_tokens(const char *path, const struct show_options *show, struct pl_err *err);
+/* The loss curve of a training's log. */
+int show_log(const char *path, const struct show_options *show, struct pl_err *err);
 int show_safetensors(const char *path, const struct show_options *show, struct pl_err *err);
 
 #endif

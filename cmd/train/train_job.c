@@ -180,6 +180,7 @@ static void show(struct state *s, const struct pl_train_report *r, int force)
     const struct train_job *job = s->job;
     double rate = s->mean > 0 ? (double)r->samples / s->mean : 0;
     char left[24], took[24];
+    s->progress.done = (double)s->t->step / (double)job->steps;
     /* A narrow terminal shows the beginning. */
     progress_show(&s->progress, force,
                   "step %llu of %llu  loss %.4f  %.0f samples/s  %s left, %s elapsed  "

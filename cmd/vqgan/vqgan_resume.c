@@ -1,6 +1,6 @@
-/* vqgan_resume.c - the training of a codec on the disk: parameters, the optimizer's moments, and what the order of
- * pictures and codes needs, in OUT.resume next to the codec. A training that goes on from there ends with the same
- * bits as one that was never stopped. */
+/* vqgan_resume.c - the training of a codec on the disk: parameters, the optimizer's moments, and
+ * what the order of pictures and codes needs, in OUT.resume next to the codec. A training that goes
+ * on from there ends with the same bits as one that was never stopped. */
 #include "vqgan.h"
 #include "data/files/file.h"
 #include "data/files/json.h"

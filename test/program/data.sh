@@ -35,6 +35,19 @@ check "vqgan: who complains" grep -q "^potluck vqgan: .*--nosuch" "$work/err"
 run vqgan decode --precision half; check "vqgan --precision half" [ $status -eq 2 ]
 check "vqgan --precision half: one line" [ "$(wc -l <"$work/err")" -eq 1 ]
 refuses 1 "Makefile: expected a Parquet table" "$POTLUCK" show Makefile
+
+# A loss curve in the terminal: a loss that halves 35 times is a straight line on its scale, from corner to corner.
+curve() { awk 'BEGIN { for (i = 0; i <= 35; i++) printf "{\"step\": %d, \"loss_image\": %.9g, \"loss_text\": 1}\n", i, 2 ^ (5 - i) }'; }
+curve >"$work/log.jsonl"
+LC_ALL=C "$POTLUCK" show "$work/log.jsonl" >"$work/plot"
+check "a log is drawn: title, twelve rows, steps" sh -c '[ "$(wc -l <"$0")" -eq 14 ] && tail -n 1 "$0" | grep -qE "^ +0 +35$"' "$work/plot"
+check "from the upper left to the lower right" awk '
+    NR > 1 && NR < 14 { at = index(substr($0, 10), "*") - 1; want = (NR - 2) / 11 * 69; if (at < want - 8 || at > want + 3) exit bad = 1 }
+    END { exit bad }' "$work/plot"
+check "in Braille where the locale has it" sh -c 'LC_ALL=C.UTF-8 "$0" show "$1" | LC_ALL=C grep -q "$(printf "\342[\240-\243]")"' "$POTLUCK" "$work/log.jsonl"
+check "as JSON: its points" sh -c '"$0" show "$1" --json | grep -c "\"loss_image\": " | grep -qx 36' "$POTLUCK" "$work/log.jsonl"
+echo '{"step": 1, "event": "x"}' >"$work/none.jsonl"
+refuses 1 "none.jsonl: expected the log of a training, and no line has a loss" "$POTLUCK" show "$work/none.jsonl"
 head -c 5000 $table >"$work/cut"
 refuses 1 "$work/cut: .*PAR1" "$POTLUCK" show "$work/cut"
 { head -c 60 $table; printf 'damage'; tail -c +67 $table; } >"$work/damaged"

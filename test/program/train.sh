@@ -154,8 +154,16 @@ check "to the same bits" cmp "$work/whole.codec" "$work/part.codec"
 check "and leaves nothing else either" test ! -e "$work/part.codec.resume"
 said "and the folder of pictures" '/proc/nosuch' timeout 60 "$POTLUCK" generate --model "$work/a b" "a cat" --out /proc/nosuch/pictures
 if command -v script >/dev/null; then
-    script -qec "stty cols 40; '$POTLUCK' train --config test/program/tiny.json --limit 16 --steps 40 --target-batch 4 --batch 4 --out '$work/w'" \
+    script -qec "stty cols 40; NO_COLOR=1 TERM=xterm '$POTLUCK' train --config test/program/tiny.json --limit 16 --steps 40 --target-batch 4 --batch 4 --out '$work/w'" \
         /dev/null </dev/null | tr '\r' '\n' >"$work/said"
+    check "without colours if \$NO_COLOR is set" sh -c "! grep -q \"\$(printf '\033')\" '$work/said'"
+    script -qec "stty cols 40; NO_COLOR= TERM=xterm '$POTLUCK' train --config test/program/tiny.json --limit 16 --steps 40 --target-batch 4 --batch 4 \
+        --out '$work/bars'" /dev/null </dev/null | tr '\r' '\n' | grep -a 'step .*loss' >"$work/bar"
+    tail -n 1 "$work/bar" >"$work/bar_end"
+    escape=$(printf '\033')
+    check "else the line is a bar: all of it at the end" grep -q "^$escape\[30;46mstep 40 of 40 .*$escape\[0m\$" "$work/bar_end"
+    sed "s/$escape\[[0-9;]*m//g" "$work/bar" >"$work/bar_words"
+    check "which fits, too" sh -c "! grep -q '.\{40\}' '$work/bar_words'"
     check "a line of progress fits the terminal" sh -c "grep -q '^step .*loss' '$work/said' && ! grep '^step' '$work/said' | grep -q '.\{40\}'"
 else
     echo "skip a line of progress fits the terminal: script is not installed"; skipped=$((skipped + 1))
