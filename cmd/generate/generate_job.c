@@ -131,9 +131,11 @@ static int write_one(struct state *s, struct pl_image *image, size_t caption, in
         json_object_set_new(entry, "score", json_real(*score));
         json_object_set_new(entry, "share", json_real(*share));
     }
-    if (job->references && !s->blank.pixels &&
-        !(rc = rc ? rc : pl_image_init(&s->blank, image->width, image->height, 3)))
-        memset(s->blank.pixels, 255, 3 * (size_t)image->width * (size_t)image->height);
+    if (!rc && job->references && !s->blank.pixels) {
+        rc = pl_image_init(&s->blank, image->width, image->height, 3);
+        if (rc) pl_fail(err, rc, "no memory");
+        else memset(s->blank.pixels, 255, 3 * (size_t)image->width * (size_t)image->height);
+    }
     if (entry && job->references) look_around(s, entry, text, image);
     if (json_array_append_new(s->list, entry) || pl_json_failed())
         rc = rc ? rc : pl_fail(err, PL_ENOMEM, "no memory");
