@@ -59,8 +59,8 @@ const struct command command_show = {
     .synopsis = "FILE [--rows N] [--caption TEXT] [--json]",
     .about =
         "Prints what a file contains: a shard or any other flat Parquet table, a checkpoint "
-        "(safetensors, PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model). Of "
-        "a training's log.jsonl it draws the loss curve into the terminal.",
+        "(safetensors, PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model). "
+        "Of a training's log.jsonl it draws the loss curve into the terminal.",
     .rows = rows,
     .run = run_show,
 };

@@ -263,6 +263,13 @@ def look_at(browser, url, entry):
         const path = document.querySelector("#qr path"), code = potluckQR.matrix(command.replace("build/", ""));
         return path && path.getBoundingClientRect().width > 100 && path.getAttribute("d") === potluckQR.path(code) && command;"""))
     step("the command that joins, with the live address, and as a QR code", offered and offered.endswith(entry), offered)
+    step("and that others cannot use an address of this machine", "works on this machine alone" in text(browser, "join-reach"), text(browser, "join-reach"))
+    where = browser.execute_script("return arguments[0].map(a => (potluckPeers.reach(a).match(/this machine|local network/) || ['anywhere'])[0])",
+                                   [f"/{a}/tcp/1/p2p/x" for a in ("ip6/::1", "dns4/localhost", "ip4/10.1.2.3", "ip4/192.168.0.7", "ip4/172.31.0.1",
+                                                                  "ip4/172.32.0.1", "ip4/100.64.0.1", "ip6/fd00::1", "ip6/fe80::1", "ip4/203.0.113.7",
+                                                                  "ip6/2001:db8::1", "dns4/run.example.org")])
+    step("nor those of a private network", where == ["this machine"] * 2 + ["local network"] * 3 + ["anywhere"] + ["local network"] * 3
+         + ["anywhere"] * 3, where)
     shoot(browser, "desk-light")
     axe_on(browser, "the page", (1280, "light"), (1280, "dark"), (320, "light"), (320, "dark"))
 

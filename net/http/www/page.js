@@ -313,6 +313,7 @@ if (potluckData.live) {
         if (!join.addresses.length) return;
         for (const e of document.querySelectorAll(".address")) e.textContent = join.addresses[0];
         offerCommand("potluck join " + join.addresses[0]);
+        say("join-reach", potluckPeers.reach(join.addresses[0]));
     }).catch(() => {});
     let events = null, seen = {}; /* of each feed, what the state said when it was fetched */
     const listen = () => {

@@ -89,5 +89,18 @@ function timeline(board, now) {
     });
 }
 
-return { label: label, health: health, world: world, timeline: timeline };
+/* --- from where an address can be reached: a copied command that fails elsewhere helps nobody --- */
+
+function reach(address) {
+    const [, kind, host] = address.split("/"), part = (host || "").split(".").map(Number);
+    const words = { here: "This address works on this machine alone.", near: "This address works in the local network alone." };
+    const how = " For others the peer has to listen on or announce a public address: potluck doctor says how.";
+    if (kind === "ip4" && part[0] === 127 || kind === "ip6" && host === "::1" || host === "localhost") return words.here + how;
+    if (kind === "ip4" && (part[0] === 10 || part[0] === 192 && part[1] === 168 || part[0] === 172 && part[1] >= 16 && part[1] < 32 ||
+        part[0] === 169 && part[1] === 254 || part[0] === 100 && part[1] >= 64 && part[1] < 128) ||
+        kind === "ip6" && /^(f[cd]|fe[89ab])/i.test(host)) return words.near + how;
+    return "";
+}
+
+return { label: label, health: health, world: world, timeline: timeline, reach: reach };
 })();
