@@ -79,9 +79,10 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
                  int count)
 {
     const struct pl_backend *be = o->setup.be;
+    const struct pl_outer_message *own = NULL;
     float *delta;
     size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
-    int rc;
+    int rc, counted = 0;
     (void)g;
     delta = be->alloc(o->n * sizeof *delta);
     rc = delta ? PL_OK : PL_ENOMEM;
@@ -89,8 +90,10 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
         double total = 0;
         rc = pl_outer_mean(o, delta, &total, &in[k], 1, bytes, 0, o->n);
         if (!rc && total > 0) rc = apply_change(o, delta);
-        if (!rc && in[k].rank == o->setup.rank) rc = take_own(o, x, total > 0);
+        if (in[k].rank == o->setup.rank) own = &in[k], counted = total > 0;
     }
+    /* After all that have come with it: the peer begins at the newest phi that it knows. */
+    if (!rc && own) rc = take_own(o, x, counted);
     be->free(delta);
     return rc ? rc : PL_OUTER_GRADIENT;
 }

@@ -15,6 +15,8 @@
 #include "../byte_order.h"
 #include "algorithms.h"
 
+#include <math.h>
+
 static int open_gossip(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     o->setup.coding = PL_OUTER_FLOAT32; /* phi_r is no small difference: not rounded */
@@ -38,17 +40,19 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     if (!rc) pl_little_endian(o->out, sizeof *phi, 2 * o->n);
     be->free(change);
     out->bytes = 2 * bytes;
+    out->weight = pl_outer_has_change(o);
     return rc ? rc : PL_OUTER_RECEIVE;
 }
 
-/* A member whose theta has a NaN does not count; if it is this one, it begins again at phi_r. */
+/* A member whose theta has a NaN does not count; if it is this one, it begins again at phi_r.
+ * After a failed exchange the peer trains on: its next change has this one in it. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {
     const struct pl_outer_setup *s = &o->setup;
     float *phi = pl_outer_get(o, "phi"), *b = pl_outer_get(o, "momentum");
     float *change, *mean;
-    double total = 0, changes = 0;
+    double total = 0, changes = 0, squares = 0;
     size_t half = o->n * sizeof(float);
     int rc;
     (void)g;
@@ -60,8 +64,11 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
         rc = s->be->outer_gossip(phi, b, change, mean, o->n, (float)s->mu, (float)s->nu,
                                  (float)s->gamma);
         o->counter[PL_OUTER_ROUNDS]++;
+    } else if (!rc) rc = s->be->sumsq(&squares, x, o->n);
+    if (!rc && (total > 0 || !isfinite(squares))) {
+        rc = s->be->copy(x, phi, o->n);
+        pl_outer_restart(o);
     }
-    if (!rc) rc = s->be->copy(x, phi, o->n);
     s->be->free(change);
     return rc ? rc : PL_OUTER_GRADIENT;
 }

@@ -58,6 +58,7 @@ static void a_failed_exchange_keeps_local_work(void **state)
 {
     static const struct pl_outer_algorithm *const local[] = { &pl_outer_local_sgd, &pl_outer_diloco,
                                                               &pl_outer_delayed_nesterov,
+                                                              &pl_outer_noloco,
                                                               &pl_outer_sparseloco };
     for (size_t a = 0; a < PL_COUNT(local); a++) {
         struct pl_outer_setup s = settings(), longer = settings();
