@@ -3,6 +3,7 @@
 
 #include "data/files/json.h"
 #include "data/files/yaml.h"
+#include "ref/outer/settings.h"
 #include "ref/rng.h"
 
 #include <limits.h>
@@ -23,7 +24,6 @@ struct row {
 };
 
 #define RUN(field) offsetof(struct lab_run, field)
-#define OUTER(field) offsetof(struct lab_run, setup.outer.field)
 
 static const struct row top[] = {
     { "peers", INTEGER, RUN(setup.peers), 2, LAB_PEERS_MAX },
@@ -38,32 +38,6 @@ static const struct row top[] = {
     { "decay", REAL, RUN(decay), 0, 1 },
     { NULL, INTEGER, 0, 0, 0 },
 };
-static const struct row outer_rows[] = {
-    { "H", INTEGER, OUTER(H), 1, 1e9 },
-    { "mu", REAL, OUTER(mu), 0, 1 },
-    { "nu", REAL, OUTER(nu), 0, 100 },
-    { "gamma", REAL, OUTER(gamma), 0, 100 },
-    { "group", INTEGER, OUTER(group), 1, LAB_PEERS_MAX },
-    { "N", INTEGER, OUTER(N), 1, 1e6 },
-    { "fragments", INTEGER, OUTER(fragments), 1, PL_OUTER_FRAGMENTS_MAX },
-    { "tau", INTEGER, OUTER(tau), 0, 1e9 },
-    { "alpha", REAL, OUTER(alpha), 0, 1 },
-    { "topk", INTEGER, OUTER(topk), 1, 4096 },
-    { "chunk", INTEGER, OUTER(chunk), 1, 4096 },
-    { "beta", REAL, OUTER(beta), 0, 1 },
-    { "weight_decay", REAL, OUTER(weight_decay), 0, 1 },
-    { "mean_over_all", INTEGER, OUTER(mean_over_all), 0, 1 },
-    { "share", REAL, OUTER(share), 0, 1 },
-    { "rank", INTEGER, OUTER(powersgd_rank), 1, 4096 },
-    { "own_feedback", INTEGER, OUTER(own_feedback), 0, 1 },
-    { "limit", REAL, OUTER(limit), 0, 1e9 },
-    { "warm_up", INTEGER, OUTER(warm_up), 1, 1e9 },
-    { "beta1", REAL, OUTER(adam.beta1), 0, 1 },
-    { "beta2", REAL, OUTER(adam.beta2), 0, 1 },
-    { "eps", REAL, OUTER(adam.eps), 0, 1 },
-    { NULL, INTEGER, 0, 0, 0 },
-};
-
 /* Reading state; the first error is kept. */
 struct reading {
     struct lab_run *run;
@@ -123,23 +97,17 @@ static int take_row(struct reading *r, const struct row *rows, const char *key, 
 
 static void take_outer(struct reading *r, json_t *object)
 {
-    static const char *const codings[] = { "float32", "uniform8", "e3m0" };
+    struct pl_outer_setup *outer = &r->run->setup.outer;
+    struct pl_err expected;
     const char *key;
     json_t *j;
     json_object_foreach(object, key, j)
     {
-        if (take_row(r, outer_rows, key, j)) continue;
-        if (strcmp(key, "coding")) {
-            refuse(r, key, "no such key in 'outer'");
-            return;
-        }
-        for (size_t i = 0; i <= PL_COUNT(codings); i++) {
-            if (i == PL_COUNT(codings)) refuse(r, key, "float32, uniform8 or e3m0");
-            else if (!strcmp(text_of(r, key, j, 20), codings[i])) {
-                r->run->setup.outer.coding = (enum pl_outer_coding)i;
-                break;
-            }
-        }
+        const double value = json_is_number(j) ? json_number_value(j) : NAN;
+        int rc = strcmp(key, "coding")
+                     ? pl_outer_set(outer, key, value, &expected)
+                     : pl_outer_set_coding(outer, text_of(r, key, j, 20), &expected);
+        if (rc) refuse(r, key, rc == PL_ENOTFOUND ? "no such key in 'outer'" : expected.text);
     }
 }
 
