@@ -224,22 +224,18 @@ int pl_checkpoint_load_outer(struct pl_outer *outer, const float *x, const struc
                              struct pl_err *err)
 {
     const struct st_tensor *t = pl_safetensors_find(f, OUTER_NAME);
-    float *const buffers[] = { pl_outer_get(outer, "phi"), pl_outer_get(outer, "momentum") };
+    float *phi = pl_outer_get(outer, "phi");
     struct pl_err why = { "" };
-    double squares = 0;
     int rc;
-    if (!t) return outer->setup.be->copy(buffers[0], x, outer->n);
+    if (!t) return phi ? outer->setup.be->copy(phi, x, outer->n) : PL_OK;
     if (t->dtype != PL_U8)
         return pl_fail(err, PL_EFORMAT, "%s: %s holds %s, expected U8", f->path, OUTER_NAME,
                        pl_dtype_name(t->dtype));
     rc = pl_outer_load(outer, t->data, t->n, &why);
     if (rc) return pl_fail(err, rc, "%s: %s", f->path, why.text);
     pl_safetensors_release(f, t);
-    for (size_t i = 0; !rc && i < PL_COUNT(buffers); i++) {
-        rc = outer->setup.be->sumsq(&squares, buffers[i], outer->n);
-        if (!rc && !isfinite(squares))
-            return pl_fail(err, PL_EFORMAT, "%s: %s is not finite", f->path, OUTER_NAME);
-    }
+    if ((rc = pl_outer_check(outer)) == PL_EFORMAT)
+        return pl_fail(err, PL_EFORMAT, "%s: %s is not finite", f->path, OUTER_NAME);
     return rc;
 }
 

@@ -178,6 +178,15 @@ double pl_outer_bytes_per_step(const struct pl_outer *o);
 size_t pl_outer_state_bytes(const struct pl_outer *o);
 int pl_outer_save(const struct pl_outer *o, uint8_t *out);
 int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl_err *err);
+/* PL_EFORMAT: a number of the loaded state is not finite, or negative where none can be. */
+int pl_outer_check(const struct pl_outer *o);
+/* What all peers share of it, in one form at all of them: for newcomers, with nothing in flight. No
+ * buffer of this peer's own, and no message. load refuses (PL_EFORMAT) what is not finite as well,
+ * and changes nothing then; buffers of this peer's own stay. */
+size_t pl_outer_shared_bytes(const struct pl_outer *o);
+int pl_outer_save_shared(const struct pl_outer *o, uint8_t *out);
+int pl_outer_check_shared(const struct pl_outer *o, const uint8_t *in, struct pl_err *err);
+int pl_outer_load_shared(struct pl_outer *o, const uint8_t *in, struct pl_err *err);
 /* After load: the state was another peer's. State shared by all peers stays; that peer's own, its
  * error feedback and its latest message, becomes zero. That peer will still send it, and it must
  * not count twice. */

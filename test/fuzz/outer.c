@@ -102,6 +102,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (pl_outer_save(o, state)) abort();
     if (data[2] & 1) { /* behind the name and the sizes, which would be refused */
         take(&in, state + 48, size - 48);
+        { /* the same as a stranger's: it is taken whole, or not at all, and is finite then */
+            uint8_t *shared = malloc(pl_outer_shared_bytes(o) + 8);
+            take(&in, shared, pl_outer_shared_bytes(o));
+            if (!pl_outer_load_shared(o, shared, NULL) && pl_outer_check(o)) abort();
+            free(shared);
+        }
         if (pl_outer_load(o, state, size, NULL)) { /* counters, that is */
             free(state);
             pl_outer_close(o);
