@@ -46,6 +46,8 @@ json_keys() { # name file...: every key that is looked up, but in what we have w
         sed 's/[^"]*"\([a-z_]*\)".*/run_manifest.\1/'
     struct_fields net/hivemind/matchmaking/group.h gather gather
     struct_fields net/hivemind/messages/signed_message.h signed_message signed_message
+    struct_fields net/hivemind/messages/gather_message.h gather_request gather_request
+    struct_fields net/hivemind/messages/gather_message.h gather_piece gather_piece
     struct_fields net/hivemind/verification/verifier.h verifier_claim verifier_claim
     struct_fields net/libp2p/muxing/yamux.h yamux_frame yamux_frame
     struct_fields net/libp2p/rpc/rpc_frame.h rpc_frame rpc_frame

@@ -41,6 +41,7 @@ static void finish(struct averager *a, int status)
     a->call.result.left_out = a->call.left_out.text;
     a->call.result.group = a->round.group.count ? &a->round.group : NULL;
     a->call.phase = AVERAGER_IDLE;
+    averager_gather_stop(a);
     averager_admit_cancel(a);
     averager_refuse_parked(a);
     done(a->call.context, &a->call.result);
@@ -120,6 +121,14 @@ static void no_group(struct averager *a)
             a->names.key, why[0] ? ": " : "", why);
 }
 
+/* A round without a result leaves everything as it was, so trying again costs time only. */
+static void end_attempt(struct averager *a, int status)
+{
+    if (status && a->call.ending == ENDING_IN_TIME && averager_now(a) < a->call.step.deadline)
+        search_again(a);
+    else finish(a, status);
+}
+
 /* Acts on the end of a search or of a round; called from the loop, never from inside an engine. */
 static void on_turn(void *context)
 {
@@ -140,12 +149,12 @@ static void on_turn(void *context)
                 allreduce_differs(a->round.x) ? allreduce_differs(a->round.x) : "");
         averager_round_clear(a);
         if (a->round.status == PL_OK && averager_powersgd_reduced(a)) return;
-        /* A round without a result leaves the tensors as they were, so trying again costs
-         * time only. */
-        if (a->round.status == PL_OK) finish(a, PL_OK);
-        else if (a->call.ending != ENDING_IN_TIME || averager_now(a) >= a->call.step.deadline)
-            finish(a, a->round.status);
-        else search_again(a);
+        end_attempt(a, a->round.status);
+        return;
+    }
+    if (a->call.phase == AVERAGER_GATHERED) {
+        a->call.result.seconds = loop_now(a->loop) - a->gather.began;
+        end_attempt(a, a->gather.status);
         return;
     }
     if (a->call.phase == AVERAGER_COMPUTED) {
@@ -183,7 +192,8 @@ static void on_turn(void *context)
     /* 4. A group, the caller's values, and every groupmate's token: the all-reduce begins.
      * Whichever of the three comes last starts it. */
     if (a->call.phase != AVERAGER_GROUPED || !a->call.triggered || a->admission.left) return;
-    if (a->powersgd.factors) averager_powersgd_begin(a);
+    if (a->o.gathers) averager_gather_begin(a);
+    else if (a->powersgd.factors) averager_powersgd_begin(a);
     else averager_round_begin(a);
 }
 
@@ -262,6 +272,13 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
     matchmaking_patience(&a->search.mm, a->call.step.patience);
     if (a->call.step.expected) averager_expect(a, a->call.step.expected);
     averager_turn(a);
+}
+
+int averager_give(struct averager *a, double weight, int64_t epoch, const uint8_t *data, size_t n)
+{
+    int rc = averager_gather_set(a, weight, epoch, data, n);
+    if (!rc) averager_trigger(a, weight, NULL, NULL);
+    return rc;
 }
 
 /* Before the trigger no groupmate is hurried: the group waits for us. */
@@ -409,7 +426,12 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
      * NOT_LOOKING_FOR_GROUP. */
     if (!rc) rc = averager_join_open(a, err);
     if (!rc && (rc = averager_round_open(a, err))) averager_join_close(a);
+    if (!rc && (rc = averager_gather_open(a, err))) {
+        averager_round_close(a);
+        averager_join_close(a);
+    }
     if (!rc && (rc = state_share_open(&a->share, &a->state, err))) {
+        averager_gather_close(a);
         averager_round_close(a);
         averager_join_close(a);
     }
@@ -444,6 +466,7 @@ static void on_closing(void *context)
     }
     if (a->round.x) averager_round_clear(a);
     averager_protect(a, NULL);
+    averager_gather_close(a);
     averager_round_close(a);
     averager_powersgd_close(a);
     context = a->end.context;

@@ -21,6 +21,7 @@
 #define AVERAGER_PARKED_MAX (64u << 20) /* bytes of first parts that came before our own trigger */
 /* s for a caller's first message; a groupmate's first part has at least sender_timeout */
 #define AVERAGER_FIRST_MESSAGE 10.0
+#define AVERAGER_GATHER_PEERS_MAX 32 /* each sends to each other one; published runs have 20 */
 #define AVERAGER_LINGER 10.0 /* s for the other side's end of a stream that we are done with */
 
 struct averager;
@@ -53,6 +54,9 @@ struct averager_options {
     int powersgd;
     enum factors_feedback feedback;
     enum pl_compression factor_method[2];
+    /* 1: nothing is averaged, but each peer gets the message of every other one: averager_give, in
+     * place of averager_trigger. Without clip, verify, client_mode and auxiliary. */
+    int gathers;
     int client_mode, auxiliary;
     struct reliability
         *reliability; /* shared with other averagers of the run; borrowed. NULL: its own */
@@ -130,6 +134,21 @@ int averager_has_group(const struct averager *a);
 /* claim: NULL for the step's own. */
 void averager_trigger(struct averager *a, double weight, float *const *tensor,
                       const struct verifier_claim *claim);
+/* A groupmate's message of a gathered round. */
+struct averager_message {
+    uint8_t *data; /* of n bytes; freed with free() */
+    size_t n;
+    double weight; /* 0 if it is above weight_max */
+    int is_own;
+    int is_other_epoch; /* its n is 0: it belongs to no round of ours */
+};
+/* As averager_trigger, where messages are gathered: n >= 1 bytes, copied. PL_ENOMEM: cancel it. */
+int averager_give(struct averager *a, double weight, int64_t epoch, const uint8_t *data, size_t n);
+/* Within `done`, after a good end: all messages of the group, in the order of its peers' IDs, ours
+ * among them. Returns how many; the caller frees the array and what it holds. 0: no memory. */
+size_t averager_take_messages(struct averager *a, struct averager_message **messages);
+/* 1: a groupmate of the last step has all of our message, however the step has ended. */
+int averager_was_fetched(const struct averager *a);
 /* While it searches: see averager_step.expected. */
 void averager_expect(struct averager *a, size_t peers);
 /* `done` comes with PL_EAGAIN, soon. */

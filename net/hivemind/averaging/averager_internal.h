@@ -4,6 +4,7 @@
  *   averager_search_internal.h    a group is searched: averager_join.c, averager_reachability.c
  *   averager_round_internal.h     it reduces: averager_admit.c, averager_round.c, averager_parts.c
  *   averager_powersgd_internal.h  a round of two all-reduces: averager_powersgd.c
+ *   averager_gather_internal.h    a round of messages: averager_gather.c
  *   averager_verify_internal.h    calls that only our own peers have
  *   averager_turn.c      the order of work after an event
  *   ../sharing/          states for newcomers, and from donors: it knows nothing of averagers
@@ -15,6 +16,7 @@
 
 #include "net/hivemind/moderation/bans.h"
 #include "averager.h"
+#include "averager_gather_internal.h"
 #include "averager_powersgd_internal.h"
 #include "averager_round_internal.h"
 #include "averager_search_internal.h"
@@ -33,6 +35,8 @@ enum averager_phase {
     AVERAGER_GROUPED,   /* waits for the trigger, and for groupmates' tokens */
     AVERAGER_COMPUTING, /* PowerSGD: a helper thread has the tensors, before, between and after: */
     AVERAGER_COMPUTED,  /* powersgd.status says how */
+    AVERAGER_GATHERING, /* messages are fetched, in place of an all-reduce */
+    AVERAGER_GATHERED,  /* gather.status says how */
     AVERAGER_REDUCING,  /* round.x runs */
     AVERAGER_REDUCED    /* round.status says how; the loop acts on it */
 };
@@ -97,6 +101,7 @@ struct averager {
     struct averager_parts parts;
     struct averager_verify verify;
     struct averager_powersgd powersgd;
+    struct averager_gather gather;
     struct state_peer state;
     struct state_share share;
     struct state_download download;

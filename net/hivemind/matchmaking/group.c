@@ -47,9 +47,10 @@ int group_key(char key[GROUP_KEY_MAX], const char *prefix, const char *bits, str
 int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *class_name,
                    enum averager_rpc rpc, struct pl_err *err)
 {
-    static const char *const calls[AVERAGER_ALL_RPCS] = { "rpc_join_group", "rpc_aggregate_part",
-                                                          "rpc_download_state", "rpc_btard",
-                                                          "rpc_state_samples" };
+    static const char *const calls[AVERAGER_ALL_RPCS] = {
+        "rpc_join_group", "rpc_aggregate_part", "rpc_download_state",
+        "rpc_btard",      "rpc_state_samples",  "rpc_gather"
+    };
     int n = snprintf(name, GROUP_NAME_MAX, "%s::%s.%s", prefix, class_name, calls[rpc]);
     if (n > 0 && n < GROUP_NAME_MAX) return PL_OK;
     return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s...\" is too long", prefix);

@@ -35,6 +35,7 @@ enum averager_rpc {
     AVERAGER_RPCS,                   /* those that hivemind's peers serve */
     AVERAGER_VERIFY = AVERAGER_RPCS, /* between potluck's peers alone */
     AVERAGER_SAMPLES,
+    AVERAGER_GATHER,
     AVERAGER_ALL_RPCS
 };
 int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *class_name,

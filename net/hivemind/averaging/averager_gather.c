@@ -1,0 +1,341 @@
+/* averager_gather.c - rounds in which each peer of a group takes every other one's message as it
+ * is: sparse ones, those of pairs, and all that must be the same bits on all peers.
+ * [spec outer-steps 8, 10, 11]
+ *
+ *   every peer    fetches the message of each groupmate, piece by piece
+ *   the end       when it has all, and all have its own; or nothing, at the time limit
+ *
+ * Between potluck's peers alone. All or nothing: peers that step have stepped with the same
+ * messages. If one groupmate dies, those that lack its message search another group with the same
+ * message of their own; if others have stepped already, they take the state of those.
+ *
+ * Messages of another epoch are left out by all that are at this one. */
+#include "averager_internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GATHER_CALL 10.0  /* s for one piece, and a pause of the connection */
+#define GATHER_PAUSE 0.1  /* s until a groupmate is asked again that has not begun yet */
+#define GATHER_FAILURES 5 /* of the connection in a row: the groupmate is gone */
+#define GATHER_GRACE 3.0  /* s without a request from groupmates that have not fetched all */
+#define GATHER_LIMIT 60.0 /* s for a round, where the caller has set no limit */
+
+static void ask(void *context);
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+static void stop_fetching(struct averager_gather *g)
+{
+    for (size_t i = 0; g->fetch && i < g->count; i++) {
+        if (g->fetch[i].request) rpc_cancel(g->fetch[i].request);
+        g->fetch[i].request = NULL;
+        timer_stop(&g->fetch[i].pause);
+    }
+}
+
+static void end_round(struct averager *a, int status)
+{
+    averager_gather_stop(a);
+    a->gather.status = status;
+    a->call.phase = AVERAGER_GATHERED;
+    averager_turn(a);
+}
+
+void averager_gather_stop(struct averager *a)
+{
+    stop_fetching(&a->gather);
+    timer_stop(&a->gather.timer);
+}
+
+/* A peer whose message has not come is left out of the next groups for a while. */
+static void fail_round(struct averager *a, size_t place, const char *why)
+{
+    struct averager_gather *g = &a->gather;
+    char name[PEER_ID_TEXT_MAX];
+    peer_id_text(name, &g->peers[place]);
+    reliability_failed(a->reliability, loop_now(a->loop), g->began, &g->peers[place]);
+    pl_fail(&a->call.why, PL_EIO, "averaging: no message from %s: %.200s", name, why);
+    end_round(a, PL_EIO);
+}
+
+/* At least one other message is of our epoch, or there is nothing to agree on. */
+static int has_others(const struct averager *a)
+{
+    for (size_t i = 0; i < a->gather.count; i++)
+        if (i != a->round.group.self && !a->gather.messages[i].is_other_epoch) return 1;
+    return 0;
+}
+
+static void finish_round(struct averager *a)
+{
+    struct averager_gather *g = &a->gather;
+    struct allreduce_report *report = &a->call.result.report;
+    const double now = loop_now(a->loop);
+    for (size_t i = 0; i < g->count; i++) {
+        if (i == a->round.group.self) continue;
+        reliability_delivered(a->reliability, now, &g->peers[i], now - g->began);
+        report->bytes_in += g->messages[i].n;
+        for (size_t t = 0; t < a->o.tensors; t++) report->values_out += a->tensors.elements[t];
+    }
+    report->bytes_out += (size_t)g->sent;
+    if (has_others(a)) end_round(a, PL_OK);
+    else
+        end_round(a, pl_fail(&a->call.why, PL_EIO,
+                             "averaging: all of the others are at another epoch"));
+}
+
+/* Ours is fetched by the slowest groupmate, unless it has stopped asking. */
+static void check_end(void *context)
+{
+    struct averager *a = context;
+    struct averager_gather *g = &a->gather;
+    const double now = loop_now(a->loop), limit = a->o.allreduce_timeout;
+    size_t missing = 0, waiting = 0, first = 0;
+    for (size_t i = g->count; i-- > 0;) {
+        if (i == a->round.group.self) continue;
+        waiting += !g->has_fetched[i];
+        if (!g->fetch[i].is_complete) missing++, first = i;
+    }
+    if (!missing && (!waiting || now > g->asked_at + GATHER_GRACE)) {
+        finish_round(a);
+        return;
+    }
+    if (now > g->began + (limit > 0 ? limit : GATHER_LIMIT)) {
+        if (missing) fail_round(a, first, "it takes too long");
+        else finish_round(a);
+        return;
+    }
+    timer_start(a->loop, &g->timer, GATHER_PAUSE, check_end, a);
+}
+
+/* --- theirs ----------------------------------------------------------------------------------- */
+
+/* The next piece, or the end. A length that is not ours ends the round: with other settings, or at
+ * another moment of the algorithm, there is nothing in common. */
+static int take_piece(struct gather_fetch *f, const struct gather_piece *p)
+{
+    struct averager *a = f->a;
+    struct averager_message *m = &a->gather.messages[f->place];
+    if (p->epoch != a->gather.epoch) {
+        m->is_other_epoch = f->is_complete = 1;
+        m->n = 0;
+        return PL_OK;
+    }
+    if (p->total != a->gather.mine_n) return PL_EPROTO;
+    if (!p->n || p->n > p->total - m->n) return PL_EPROTO;
+    if (!m->data && !(m->data = malloc(p->total))) return PL_ENOMEM;
+    memcpy(m->data + m->n, p->data, p->n);
+    m->n += p->n;
+    m->weight = a->o.weight_max > 0 && p->weight > a->o.weight_max ? 0 : p->weight;
+    f->is_complete = m->n == p->total;
+    return PL_OK;
+}
+
+static void on_piece(void *context, const struct rpc_result *r)
+{
+    struct gather_fetch *f = context;
+    struct averager *a = f->a;
+    struct gather_piece p;
+    int rc;
+    f->request = NULL;
+    if (r->status == PL_EPROTO) { /* it is not in this round yet */
+        f->failures = 0;
+        timer_start(a->loop, &f->pause, GATHER_PAUSE, ask, f);
+        return;
+    }
+    if (r->status) {
+        if (++f->failures >= GATHER_FAILURES) fail_round(a, f->place, r->error);
+        else timer_start(a->loop, &f->pause, GATHER_PAUSE * (1 << f->failures), ask, f);
+        return;
+    }
+    f->failures = 0;
+    rc = gather_piece_read(&p, r->data, r->n);
+    if (!rc) rc = take_piece(f, &p);
+    if (rc == PL_ENOMEM) fail_round(a, f->place, "no memory for it");
+    else if (rc)
+        fail_round(a, f->place, "it is of another length than ours: do its settings differ?");
+    else if (!f->is_complete) ask(f);
+}
+
+static void ask(void *context)
+{
+    struct gather_fetch *f = context;
+    struct averager *a = f->a;
+    const struct gather_request request = { a->gather.group, a->gather.messages[f->place].n };
+    struct bytes out = { 0 };
+    if (!gather_request_write(&out, &request))
+        f->request = rpc_call_unary(a->host, &a->gather.peers[f->place],
+                                    a->names.rpc[AVERAGER_GATHER], bytes_at(&out),
+                                    bytes_length(&out), GATHER_CALL, on_piece, f);
+    bytes_clear(&out);
+    if (!f->request) timer_start(a->loop, &f->pause, GATHER_PAUSE, ask, f);
+}
+
+/* --- ours ------------------------------------------------------------------------------------- */
+
+static int place_of(const struct averager_gather *g, const struct peer_id *peer)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (peer_id_equal(&g->peers[i], peer)) return (int)i;
+    return -1;
+}
+
+/* A member of the group may have any piece, as often as it asks: its own calls wait for each
+ * other. */
+static void on_request(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    struct averager_gather *g = &a->gather;
+    const int place = place_of(g, rpc_caller(call));
+    struct gather_request r;
+    struct gather_piece p = { g->mine_n, g->epoch, g->weight, NULL, 0 };
+    struct bytes out = { 0 };
+    if (!g->serves || place < 0 || gather_request_read(&r, data, n) ||
+        memcmp(r.group, g->group, sizeof g->group) || r.offset >= g->mine_n) {
+        rpc_reply_error(call, "KeyError('no message for this group')");
+        return;
+    }
+    p.data = g->mine + r.offset;
+    p.n = g->mine_n - r.offset < GATHER_PIECE_MAX ? g->mine_n - r.offset : GATHER_PIECE_MAX;
+    if (gather_piece_write(&out, &p)) rpc_reply_error(call, "MemoryError()");
+    else {
+        rpc_reply(call, bytes_at(&out), bytes_length(&out));
+        g->sent += (double)bytes_length(&out);
+        g->asked_at = loop_now(a->loop);
+        g->has_fetched[place] |= r.offset + p.n == g->mine_n;
+        g->is_delivered |= g->has_fetched[place];
+    }
+    bytes_clear(&out);
+}
+
+/* --- a round ---------------------------------------------------------------------------------- */
+
+static void clear_group(struct averager *a)
+{
+    struct averager_gather *g = &a->gather;
+    averager_gather_stop(a);
+    for (size_t i = 0; g->messages && i < g->count; i++)
+        if (g->messages[i].data != g->mine) free(g->messages[i].data);
+    free(g->messages);
+    free(g->fetch);
+    free(g->has_fetched);
+    free(g->peers);
+    g->messages = NULL;
+    g->fetch = NULL;
+    g->has_fetched = NULL;
+    g->peers = NULL;
+    g->count = 0;
+    g->serves = 0;
+}
+
+int averager_gather_set(struct averager *a, double weight, int64_t epoch, const uint8_t *data,
+                        size_t n)
+{
+    struct averager_gather *g = &a->gather;
+    uint8_t *copy = malloc(n + 1);
+    assert(n);
+    if (!copy) return PL_ENOMEM;
+    clear_group(a); /* messages of the round before */
+    free(g->mine);
+    memcpy(copy, data, n);
+    g->mine = copy;
+    g->mine_n = n;
+    g->is_delivered = 0;
+    g->epoch = epoch;
+    g->weight = weight;
+    return PL_OK;
+}
+
+void averager_gather_begin(struct averager *a)
+{
+    struct averager_gather *g = &a->gather;
+    const struct group *group = &a->round.group;
+    const size_t n = group->count;
+    clear_group(a);
+    a->call.phase = AVERAGER_GATHERING;
+    g->sent = 0;
+    g->began = g->asked_at = loop_now(a->loop);
+    g->peers = calloc(n, sizeof *g->peers);
+    g->has_fetched = calloc(n, sizeof *g->has_fetched);
+    g->fetch = calloc(n, sizeof *g->fetch);
+    g->messages = calloc(n, sizeof *g->messages);
+    if (!g->peers || !g->has_fetched || !g->fetch || !g->messages) {
+        end_round(a, pl_fail(&a->call.why, PL_ENOMEM, "averaging: no memory"));
+        return;
+    }
+    g->count = n;
+    if (n > AVERAGER_GATHER_PEERS_MAX) {
+        end_round(a, pl_fail(&a->call.why, PL_ELIMIT,
+                             "averaging: a group of %zu peers, expected "
+                             "at most %d",
+                             n, AVERAGER_GATHER_PEERS_MAX));
+        return;
+    }
+    static_assert(sizeof g->group == sizeof group->id, "a group's ID");
+    memcpy(g->group, group->id, sizeof g->group);
+    for (size_t i = 0; i < n; i++) g->peers[i] = group->members[i].peer;
+    g->messages[group->self] = (struct averager_message){ g->mine, g->mine_n, g->weight, 1, 0 };
+    g->serves = 1;
+    averager_protect(a, group);
+    for (size_t i = 0; i < n; i++) {
+        g->fetch[i] = (struct gather_fetch){ .a = a, .place = i };
+        if (i != group->self) ask(&g->fetch[i]);
+    }
+    timer_start(a->loop, &g->timer, GATHER_PAUSE, check_end, a);
+}
+
+size_t averager_take_messages(struct averager *a, struct averager_message **messages)
+{
+    struct averager_gather *g = &a->gather;
+    const size_t n = g->count, self = a->round.group.self;
+    uint8_t *copy = n ? malloc(g->mine_n + 1) : NULL;
+    *messages = NULL;
+    if (!copy) return 0;
+    /* Ours can still be fetched by slower groupmates, so the caller gets a copy of it. */
+    memcpy(copy, g->mine, g->mine_n);
+    g->messages[self].data = copy;
+    *messages = calloc(n, sizeof **messages);
+    for (size_t i = 0; *messages && i < n; i++) {
+        size_t place = 0;
+        for (size_t k = 0; k < n; k++) place += peer_id_compare(&g->peers[k], &g->peers[i]) < 0;
+        (*messages)[place] = g->messages[i];
+    }
+    if (!*messages) {
+        g->messages[self].data = g->mine;
+        free(copy);
+        return 0;
+    }
+    free(g->messages);
+    g->messages = NULL;
+    return n;
+}
+
+int averager_was_fetched(const struct averager *a) { return a->gather.is_delivered; }
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int averager_gather_open(struct averager *a, struct pl_err *err)
+{
+    if (!a->o.gathers) return PL_OK;
+    if (a->o.client_mode || a->o.auxiliary || a->o.verify || a->o.clip != 0)
+        return pl_fail(err, PL_EUSE,
+                       "averaging: messages go from each peer to each other one, so "
+                       "none can be a client or an auxiliary peer, and none is clipped or "
+                       "verified");
+    if (rpc_serve_unary(a->host, a->names.rpc[AVERAGER_GATHER], on_request, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served",
+                       a->names.rpc[AVERAGER_GATHER]);
+    return PL_OK;
+}
+
+void averager_gather_close(struct averager *a)
+{
+    if (!a->o.gathers) return;
+    clear_group(a);
+    rpc_unserve(a->host, a->names.rpc[AVERAGER_GATHER]);
+    free(a->gather.mine);
+    a->gather.mine = NULL;
+}

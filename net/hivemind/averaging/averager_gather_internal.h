@@ -1,0 +1,54 @@
+/* averager_gather_internal.h - rounds in which each peer takes the message of every other one
+ * (averager_gather.c). */
+#ifndef PL_AVERAGER_GATHER_INTERNAL_H
+#define PL_AVERAGER_GATHER_INTERNAL_H
+
+#include "net/hivemind/matchmaking/group.h"
+#include "net/hivemind/messages/gather_message.h"
+#include "net/libp2p/rpc/rpc.h"
+#include "net/loop/loop.h"
+
+struct averager;
+struct averager_message;
+
+/* What we fetch from one groupmate. */
+struct gather_fetch {
+    struct averager *a;
+    size_t place;
+    struct rpc_request *request; /* NULL: none is under way */
+    struct timer pause;          /* until the next one */
+    int failures;                /* of the connection, in a row */
+    int is_complete;             /* nothing more is asked of this peer */
+};
+
+struct averager_gather {
+    /* Ours, until the next round begins: a groupmate may be slower than we are. */
+    uint8_t *mine;
+    size_t mine_n;
+    int64_t epoch;
+    double weight;
+    int is_delivered; /* somebody has all of it */
+    int serves;       /* it is there to be fetched by this group: */
+    uint8_t group[GATHER_GROUP_BYTES];
+    struct peer_id *peers; /* (count) */
+    int *has_fetched;      /* (count) all of it */
+    size_t count;
+    double sent;                       /* bytes, of pieces with their heads */
+    struct gather_fetch *fetch;        /* (count); our own place is unused */
+    struct averager_message *messages; /* (count) theirs, and ours */
+    double began, asked_at;            /* s; when a groupmate last asked for a piece */
+    struct timer timer;
+    int status; /* of the round that has ended */
+};
+
+int averager_gather_open(struct averager *a, struct pl_err *err);
+void averager_gather_close(struct averager *a);
+/* Our message of the next round: n >= 1 bytes, copied. */
+int averager_gather_set(struct averager *a, double weight, int64_t epoch, const uint8_t *data,
+                        size_t n);
+/* A group is there, and the step has its trigger; ends with averager_turn in AVERAGER_GATHERED. */
+void averager_gather_begin(struct averager *a);
+/* Ends what is under way; our message can still be fetched. */
+void averager_gather_stop(struct averager *a);
+
+#endif

@@ -1,0 +1,36 @@
+/* gather_message.h - how a peer fetches the message of a groupmate, piece by piece: between
+ * potluck's peers alone. [spec outer-steps 8, 10, 11]
+ *
+ *   request   group ID, offset
+ *   piece     bytes of the whole, epoch, weight; bytes of the message from that offset on
+ *
+ * Integers are big-endian. */
+#ifndef PL_GATHER_MESSAGE_H
+#define PL_GATHER_MESSAGE_H
+
+#include "net/bytes.h"
+
+#define GATHER_GROUP_BYTES 20              /* of a group's ID */
+#define GATHER_PIECE_MAX ((size_t)1 << 20) /* bytes: some seconds of a slow uplink, a call */
+
+/* Views of received bytes. */
+struct gather_request {
+    const uint8_t *group; /* (GATHER_GROUP_BYTES) */
+    uint64_t offset;
+};
+struct gather_piece {
+    uint64_t total; /* bytes of the whole message */
+    int64_t epoch;  /* that it was made in */
+    double weight;  /* finite, not negative */
+    const uint8_t *data;
+    size_t n; /* at most GATHER_PIECE_MAX */
+};
+
+int gather_request_write(struct bytes *out, const struct gather_request *r);
+/* PL_EFORMAT: another length. */
+int gather_request_read(struct gather_request *r, const uint8_t *data, size_t n);
+int gather_piece_write(struct bytes *out, const struct gather_piece *p);
+/* PL_EFORMAT: too short or too long, or an epoch or a weight that no peer has. */
+int gather_piece_read(struct gather_piece *p, const uint8_t *data, size_t n);
+
+#endif

@@ -1,0 +1,290 @@
+/* averager_gather.c - rounds of messages over real connections: long ones, groups that fall apart, and groupmates whose
+ * message is of another length, epoch or weight. */
+#include "test/unit/hivemind/loopback.h"
+#include "net/hivemind/averaging/averager_internal.h"
+#include "net/hivemind/messages/gather_message.h"
+
+#include <math.h>
+
+#define LONG (((size_t)5 << 19) + 3) /* two pieces and a half */
+
+static struct given {
+    uint8_t *data;
+    size_t n;
+    double weight;
+    int64_t epoch;
+    struct averager_message *messages;
+    size_t count;
+    int is_delivered;
+} given[PEERS];
+
+static struct peer *add_gathering(void)
+{
+    struct given *g = &given[count];
+    struct peer *p = add(0, 0);
+    p->options.gathers = 1;
+    p->options.weight_max = 10;
+    p->step.untriggered = 1;
+    *g = (struct given){ .data = malloc(LONG), .n = LONG, .weight = (double)count, .epoch = 4 };
+    for (size_t i = 0; i < LONG; i++) g->data[i] = (uint8_t)(i * count + i / 1000);
+    return p;
+}
+
+static int end_gathering(void **state)
+{
+    int rc;
+    for (size_t i = 0; i < PEERS; i++) {
+        for (size_t k = 0; k < given[i].count; k++) free(given[i].messages[k].data);
+        free(given[i].messages);
+    }
+    rc = end_test(state);
+    for (size_t i = 0; i < PEERS; i++) free(given[i].data);
+    memset(given, 0, sizeof given);
+    return rc;
+}
+
+static void on_gathered(void *context, const struct averager_result *r)
+{
+    struct peer *p = context;
+    struct given *g = &given[p - peers];
+    if (!r->status) g->count = averager_take_messages(p->a, &g->messages);
+    g->is_delivered = averager_was_fetched(p->a);
+    on_done(context, r);
+}
+
+static void begin_gathering(void *context)
+{
+    struct peer *p = context;
+    const struct given *g = &given[p - peers];
+    p->step.deadline = dht_node_time(p->dht) + p->timeout;
+    assert_int_equal(averager_begin(p->a, &p->step, on_gathered, p), PL_OK);
+    assert_int_equal(averager_give(p->a, g->weight, g->epoch, g->data, g->n), PL_OK);
+}
+
+static void gather_all(void)
+{
+    for (size_t i = 0; i < count; i++) loop_call(loop, begin_gathering, &peers[i]);
+    for (size_t i = 0; i < count; i++) assert_true(await(&peers[i].done, 1));
+}
+
+/* The same messages in the same order at all peers, each marked as its own at one. */
+static void three_peers(void **state)
+{
+    add_gathering(), add_gathering(), add_gathering();
+    expect(count);
+    open_all();
+    gather_all();
+    for (size_t i = 0; i < count; i++) {
+        size_t own = 0;
+        if (peers[i].status) fail_msg("%s", peers[i].err.text);
+        assert_int_equal(given[i].count, 3);
+        assert_true(given[i].is_delivered);
+        for (size_t k = 0; k < 3; k++) {
+            const struct averager_message *m = &given[i].messages[k];
+            const size_t from = (size_t)m->weight - 1;
+            own += (size_t)m->is_own;
+            assert_int_equal(m->is_own, from == i);
+            assert_int_equal(m->n, LONG);
+            assert_memory_equal(m->data, given[from].data, LONG);
+            assert_true(m->weight == given[0].messages[k].weight);
+        }
+        assert_int_equal(own, 1);
+        /* to two peers in three pieces each, with heads of 24 bytes */
+        assert_int_equal(peers[i].report.bytes_out, 2 * (LONG + 3 * 24));
+    }
+}
+
+/* Its settings differ: the round ends at once, in a sentence. */
+static void another_length(void **state)
+{
+    add_gathering(), add_gathering();
+    given[1].n--;
+    for (size_t i = 0; i < 2; i++) peers[i].options.min_matchmaking_time = 2;
+    expect(count);
+    for (size_t i = 0; i < count; i++) peers[i].timeout = 8;
+    open_all();
+    gather_all();
+    for (size_t i = 0; i < count; i++) assert_true(peers[i].status != PL_OK);
+    assert_true(strstr(peers[0].err.text, "another length") ||
+                strstr(peers[1].err.text, "another length"));
+}
+
+/* One of three is at an earlier epoch: the others go on without it, and it has nothing. */
+static void another_epoch(void **state)
+{
+    add_gathering(), add_gathering(), add_gathering();
+    given[2].epoch--;
+    peers[2].timeout = 10;
+    peers[2].options.min_matchmaking_time = 2;
+    expect(count);
+    open_all();
+    gather_all();
+    for (size_t i = 0; i < 2; i++) {
+        size_t left_out = 0;
+        if (peers[i].status) fail_msg("%s", peers[i].err.text);
+        for (size_t k = 0; k < 3; k++) {
+            left_out += (size_t)given[i].messages[k].is_other_epoch;
+            if (given[i].messages[k].is_other_epoch) assert_int_equal(given[i].messages[k].n, 0);
+        }
+        assert_int_equal(left_out, 1);
+    }
+    assert_true(peers[2].status != PL_OK);
+    assert_non_null(strstr(peers[2].err.text, "another epoch"));
+}
+
+/* Beyond the group's limit a weight counts as none. */
+static void too_heavy(void **state)
+{
+    add_gathering(), add_gathering();
+    given[1].weight = 10.5;
+    expect(count);
+    open_all();
+    gather_all();
+    for (size_t k = 0; k < 2; k++)
+        assert_true(given[0].messages[k].weight == (given[0].messages[k].is_own ? 1 : 0));
+}
+
+/* A groupmate that never gives its message costs the round; the other two find another group. */
+static void one_never_gives(void **state)
+{
+    add_gathering(), add_gathering(), add_gathering();
+    for (size_t i = 0; i < count; i++) peers[i].options.allreduce_timeout = 2;
+    be_impatient(4, 3);
+    expect(count);
+    open_all();
+    peers[2].step.untriggered = 0; /* in the group, and without a message */
+    peers[2].step.tensor = peers[2].tensor;
+    peers[2].timeout = 8;
+    for (size_t i = 0; i < 2; i++) loop_call(loop, begin_gathering, &peers[i]);
+    loop_call(loop, begin, &peers[2]);
+    for (size_t i = 0; i < 2; i++) assert_true(await(&peers[i].done, 1));
+    for (size_t i = 0; i < 2; i++) {
+        if (peers[i].status) fail_msg("%s", peers[i].err.text);
+        assert_int_equal(peers[i].attempts, 2);
+        assert_int_equal(given[i].count, 2);
+    }
+    assert_true(await(&peers[2].done, 1));
+}
+
+/* --- requests of others ------------------------------------------------------------------------ */
+
+static struct reply {
+    int come, status;
+    size_t n;
+} reply;
+
+static void on_reply(void *context, const struct rpc_result *r)
+{
+    struct reply *got = context;
+    got->status = r->status;
+    got->n = r->n;
+    note(&got->come);
+}
+
+static uint64_t wanted_offset;
+static uint8_t wanted_group[DHT_ID_BYTES];
+
+static void request(void *context)
+{
+    struct peer *p = context;
+    const struct gather_request r = { wanted_group, wanted_offset };
+    struct bytes out = { 0 };
+    reply.come = 0;
+    gather_request_write(&out, &r);
+    rpc_call_unary(p->host, host_id(peers[0].host), peers[0].a->names.rpc[AVERAGER_GATHER],
+                   bytes_at(&out), bytes_length(&out), 10, on_reply, &reply);
+    bytes_clear(&out);
+}
+
+static int asks(struct peer *p)
+{
+    loop_call(loop, request, p);
+    assert_true(await(&reply.come, 1));
+    return reply.status;
+}
+
+/* Members of the last group may still fetch our message; nobody else, and nothing behind its end. */
+static void strangers_get_nothing(void **state)
+{
+    add_gathering(), add_gathering(), add_gathering();
+    peers[0].step.expected = peers[1].step.expected = 2;
+    open_all();
+    for (size_t i = 0; i < 2; i++) loop_call(loop, begin_gathering, &peers[i]);
+    for (size_t i = 0; i < 2; i++) assert_true(await(&peers[i].done, 1));
+    assert_int_equal(peers[0].status, PL_OK);
+    memcpy(wanted_group, peers[0].group_id, sizeof wanted_group);
+    wanted_offset = LONG - 5;
+    assert_int_equal(asks(&peers[1]), PL_OK);
+    assert_int_equal(reply.n, 24 + 5);
+    assert_int_equal(asks(&peers[2]), PL_EPROTO);
+    wanted_offset = LONG;
+    assert_int_equal(asks(&peers[1]), PL_EPROTO);
+    wanted_offset = 0;
+    wanted_group[0] ^= 1;
+    assert_int_equal(asks(&peers[1]), PL_EPROTO);
+}
+
+/* Pieces of odd forms, as a Byzantine groupmate may send them. */
+static void odd_pieces_are_refused(void **state)
+{
+    const uint8_t group[GATHER_GROUP_BYTES] = { 7 }, data[3] = { 1, 2, 3 };
+    const struct gather_request request = { group, 1ull << 40 };
+    struct gather_piece piece = { 3, 5, 0.5, data, 3 }, got;
+    struct gather_request back;
+    struct bytes out = { 0 };
+    (void)state;
+    assert_int_equal(gather_request_write(&out, &request), PL_OK);
+    assert_int_equal(gather_request_read(&back, bytes_at(&out), bytes_length(&out)), PL_OK);
+    assert_true(back.offset == request.offset && !memcmp(back.group, group, sizeof group));
+    assert_int_equal(gather_request_read(&back, bytes_at(&out), bytes_length(&out) - 1),
+                     PL_EFORMAT);
+    bytes_clear(&out);
+    assert_int_equal(gather_piece_write(&out, &piece), PL_OK);
+    assert_int_equal(gather_piece_read(&got, bytes_at(&out), bytes_length(&out)), PL_OK);
+    assert_true(got.total == 3 && got.epoch == 5 && got.weight == 0.5 && got.n == 3);
+    assert_memory_equal(got.data, data, 3);
+    assert_int_equal(gather_piece_read(&got, bytes_at(&out), 23), PL_EFORMAT);
+    bytes_clear(&out);
+    {
+        const double bad[] = { -1, NAN, INFINITY };
+        for (size_t i = 0; i < PL_COUNT(bad); i++) {
+            piece.weight = bad[i];
+            assert_int_equal(gather_piece_write(&out, &piece), PL_OK);
+            assert_int_equal(gather_piece_read(&got, bytes_at(&out), bytes_length(&out)),
+                             PL_EFORMAT);
+            bytes_clear(&out);
+        }
+    }
+    piece.weight = 1;
+    piece.epoch = -1;
+    assert_int_equal(gather_piece_write(&out, &piece), PL_OK);
+    assert_int_equal(gather_piece_read(&got, bytes_at(&out), bytes_length(&out)), PL_EFORMAT);
+    bytes_clear(&out);
+}
+
+static void options(void **state)
+{
+    for (int i = 0; i < 3; i++) {
+        struct peer *p = add(i == 1, i == 2);
+        p->options.gathers = 1;
+        if (i == 0) p->options.clip = 1;
+        loop_call(loop, open_averager, p);
+        assert_null(p->a);
+        assert_non_null(strstr(p->err.text, "none can be a client"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(three_peers, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(another_length, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(another_epoch, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(too_heavy, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(one_never_gives, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(strangers_get_nothing, begin_test, end_gathering),
+        cmocka_unit_test(odd_pieces_are_refused),
+        cmocka_unit_test_setup_teardown(options, begin_test, end_gathering),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
