@@ -49,7 +49,7 @@ static int advise(char text[ADVICE_TEXT], double share, const struct averaging_p
     const long long inner = plan->inner_steps * times, target = plan->target_batch * times;
     text[0] = 0;
     if (share <= MUCH) return 0;
-    if (!strcmp(plan->algorithm, "diloco") || !strcmp(plan->algorithm, "local_sgd"))
+    if (plan->has_local_steps)
         snprintf(text, ADVICE_TEXT,
                  "--inner-steps %lld at all peers makes that %.0f %%; a peer that is much slower "
                  "than the others makes them wait",

@@ -15,8 +15,8 @@ struct averaging_time {
 
 /* The options that decide how often peers average. */
 struct averaging_plan {
-    const char *algorithm; /* as --algorithm */
-    int is_delayed;        /* the rounds overlap with computing already */
+    int has_local_steps; /* peers train alone between two common steps */
+    int is_delayed;      /* the rounds overlap with computing already */
     int64_t inner_steps, target_batch;
 };
 

@@ -144,12 +144,19 @@ const struct option_row train_algorithm_rows[] = {
       "--powersgd-rank columns, and what they miss is added to the next gradient; it trains with "
       "hivemind's peers that have PowerSGDGradientAverager, by their rule of error feedback. "
       "powersgd_own: by the textbook's rule, which suits peers that come and go; without "
-      "hivemind's peers" },
+      "hivemind's peers. By the others peers of potluck take each other's messages as they are, so "
+      "all accept connections, 32 at most: paper/algorithms.md describes them. sparseloco, noloco, "
+      "partial and delayed_nesterov train alone between two messages, as diloco; demo, dgc and "
+      "onebit_adam send of each gradient, and take the optimizer's place" },
+    { "algorithm-settings", "KEY=X,...", NULL, OPT_TEXT(swarm.algorithm_settings),
+      "of these others, the same for all peers, such as topk=64,chunk=64 of sparseloco and demo, "
+      "share=0.05 of partial and dgc, warm_up=200 of onebit_adam, coding=e3m0 of "
+      "delayed_nesterov" },
     { "inner-steps", "N", "50", OPT_INTEGER(swarm.inner_steps, 1, 1000000),
       "steps of each peer alone between two common ones; --steps counts these" },
-    { "outer-lr", "X", "0.7", OPT_REAL(swarm.outer_lr, 0, 1e3), "rate of diloco's outer step" },
+    { "outer-lr", "X", "0.7", OPT_REAL(swarm.outer_lr, 0, 1e3), "rate of the outer step" },
     { "outer-momentum", "X", "0.9", OPT_REAL(swarm.outer_momentum, 0, 1),
-      "Nesterov momentum of diloco's outer step" },
+      "momentum of the outer step" },
     { "average-state-every", "N", "1", OPT_INTEGER(swarm.average_state_every, 1, 1000000),
       "steps between rounds that average the parameters" },
     { 0 },
@@ -364,6 +371,7 @@ static int is_name(const char *text)
 static int check(struct train_requests *w)
 {
     struct join_options *join = &w->join;
+    struct pl_err why;
     if (w->swarm.name && !is_name(w->swarm.name))
         return command_misused(w->job.cmd, "--name: 1 to %d printable ASCII characters",
                                REPORT_NAME_MAX);
@@ -383,7 +391,14 @@ static int check(struct train_requests *w)
                                "--algorithm %s: a factor can't be clipped or verified without the "
                                "others: without --robust",
                                w->swarm.algorithm);
-    if (train_has_local_steps(&w->swarm)) {
+    if (train_gathers(&w->swarm) && (w->averaging.clip != 0 || join->client_mode))
+        return command_misused(
+            w->job.cmd,
+            "--algorithm %s: its messages go from each peer to each other one as "
+            "they are: without --robust and --client-mode",
+            w->swarm.algorithm);
+    if (train_settings(&w->swarm, &why)) return command_misused(w->job.cmd, "%s", why.text);
+    if (train_outer(&w->swarm)) {
         if (w->swarm.delay || w->averaging.verify)
             return command_misused(w->job.cmd,
                                    "--algorithm %s: its rounds cannot be delayed or verified: "

@@ -10,8 +10,12 @@
 /* Indented JSON has a line for each element of an array: 256 blocks take 20,000 bytes. */
 #define FILE_BYTES_MAX ((size_t)64 << 10)
 
-const char *const train_algorithms[] = { "gradients", "powersgd",  "powersgd_own",
-                                         "diloco",    "local_sgd", NULL };
+/* Those of potluck lab, but for such whose messages travel while peers train on. */
+const char *const train_algorithms[] = { "gradients", "powersgd",    "powersgd_own",
+                                         "diloco",    "local_sgd",   "sparseloco",
+                                         "noloco",    "partial",     "demo",
+                                         "dgc",       "onebit_adam", "delayed_nesterov",
+                                         NULL };
 
 static const char *named(const char *const *names, const char *name)
 {
@@ -38,6 +42,7 @@ int train_agree(struct train_requests *w, const struct run_manifest *m, struct p
     w->job.target_batch = (int)m->target_batch;
     w->swarm.average_state_every = m->average_state_every;
     w->swarm.inner_steps = m->inner_steps;
+    w->swarm.algorithm_settings = m->algorithm_settings;
     w->swarm.outer_lr = m->outer_lr;
     w->swarm.outer_momentum = m->outer_momentum;
     w->lr = m->lr;

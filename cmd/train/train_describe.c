@@ -85,6 +85,9 @@ int train_describe(struct run_manifest *m, const struct train_requests *w,
     snprintf(m->optimizer, sizeof m->optimizer, "%s", w->optimizer);
     snprintf(m->compression, sizeof m->compression, "%s", w->averaging.compression);
     snprintf(m->algorithm, sizeof m->algorithm, "%s", w->swarm.algorithm);
+    if (w->swarm.algorithm_settings)
+        snprintf(m->algorithm_settings, sizeof m->algorithm_settings, "%s",
+                 w->swarm.algorithm_settings);
     m->config = *config;
     m->steps = (int64_t)w->job.steps;
     m->target_batch = w->job.target_batch;

@@ -40,10 +40,15 @@ struct swarm_trainer {
     double stepped_at;
 };
 
+static int64_t steps_of_epoch(const struct train_swarm *w)
+{
+    return train_has_local_steps(w) ? w->inner_steps : 1;
+}
+
 /* Steps of the run at an outer step, as the schedule and the log count them. */
 static uint64_t steps_at(const struct swarm_trainer *l, int64_t epoch)
 {
-    return (uint64_t)epoch * (uint64_t)(l->w->job->outer ? l->w->inner_steps : 1);
+    return (uint64_t)(epoch * steps_of_epoch(l->w));
 }
 
 /* --- batches ---------------------------------------------------------------------------------- */
@@ -94,6 +99,15 @@ static int add_batch(struct swarm_trainer *l, double *loss, struct pl_err *err)
 
 /* --- the trainer's hooks, see optimizer_trainer.h ----------------------------------------- */
 
+/* The losses of all samples since the last common step. */
+static void add_loss(struct swarm_trainer *l, const struct pl_dalle_loss *sum, uint64_t samples)
+{
+    l->sum.total += sum->total;
+    l->sum.text += sum->text;
+    l->sum.image += sum->image;
+    l->samples += samples;
+}
+
 /* g_k = (sum over our samples) / n_k. Delayed: pl_trainer_begin_delayed exchanges the gradient
  * buffer, so that the next batches accumulate in another one. */
 static int take_gradient(void *context, int delayed, float **gradient)
@@ -101,6 +115,7 @@ static int take_gradient(void *context, int delayed, float **gradient)
     struct swarm_trainer *l = context;
     int rc = pl_trainer_mean(l->t);
     *gradient = l->t->model->params.grad;
+    if (l->w->job->outer) add_loss(l, &l->t->sum, l->t->samples);
     if (rc || !delayed) return rc;
     l->w->hooks->gathered(l->w->hooks->state);
     rc = pl_trainer_begin_delayed(l->t);
@@ -121,14 +136,7 @@ static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
     rc = pl_trainer_step(l->t, &l->report, err);
     l->time.computing += pl_seconds() - began;
     if (!rc) l->epoch = epoch + 1;
-    if (!rc && l->w->job->outer) {
-        const double n = (double)l->report.samples;
-        l->sum.total += n * l->report.loss.total;
-        l->sum.text += n * l->report.loss.text;
-        l->sum.image += n * l->report.loss.image;
-        l->samples += l->report.samples;
-        l->w->hooks->moved(l->w->hooks->state);
-    }
+    if (!rc && l->w->job->outer) { l->w->hooks->moved(l->w->hooks->state); }
     return rc;
 }
 
@@ -210,7 +218,7 @@ static double learning_rate(void *context, int64_t epoch)
 static void report_time(struct swarm_trainer *l, int at_end)
 {
     const struct train_swarm *w = l->w;
-    const struct averaging_plan plan = { .algorithm = w->algorithm,
+    const struct averaging_plan plan = { .has_local_steps = train_has_local_steps(w),
                                          .is_delayed = w->delay == PL_DELAY_ROUND,
                                          .inner_steps = w->inner_steps,
                                          .target_batch = w->job->target_batch };
@@ -296,15 +304,19 @@ static int64_t first_epoch(const struct swarm_trainer *l)
 {
     const struct pl_outer *o = l->w->job->outer;
     if (!o) return (int64_t)l->t->step;
-    return o->counter[PL_OUTER_STEPS] == l->t->step
-               ? (int64_t)o->counter[PL_OUTER_ROUNDS]
-               : (int64_t)(l->t->step / (uint64_t)l->w->inner_steps);
+    return o->counter[PL_OUTER_STEPS] == l->t->step ? (int64_t)o->counter[PL_OUTER_ROUNDS]
+                                                    : (int64_t)l->t->step / steps_of_epoch(l->w);
 }
 
 static int64_t last_epoch(const struct swarm_trainer *l)
 {
-    const uint64_t steps = l->w->job->steps;
-    return (int64_t)(l->w->job->outer ? steps / (uint64_t)l->w->inner_steps : steps);
+    return (int64_t)l->w->job->steps / steps_of_epoch(l->w);
+}
+
+/* The collaborative optimizer's default is not 0. */
+static double outer_momentum(const struct train_swarm *w)
+{
+    return w->outer_momentum > 0 ? w->outer_momentum : -1;
 }
 
 static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct rsa_key *key,
@@ -339,8 +351,11 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
                                           .lr = l->t->options.peak,
                                           .schedule = learning_rate,
                                           .algorithm = w->algorithm,
+                                          .algorithm_settings = w->algorithm_settings,
                                           .powersgd_rank = w->powersgd_rank,
                                           .inner_steps = w->inner_steps,
+                                          .outer_lr = w->outer_lr,
+                                          .outer_momentum = outer_momentum(w),
                                           .epoch = first_epoch(l),
                                           .epochs = last_epoch(l),
                                           .average_state_every = w->average_state_every,
@@ -388,22 +403,35 @@ static void print_addresses(const struct train_swarm *w, struct swarm *s)
     fflush(stdout);
 }
 
+static int set_up(struct pl_outer_setup *setup, const struct train_swarm *w, struct pl_err *err)
+{
+    const struct pl_collaborative_options o = { .algorithm = w->algorithm,
+                                                .algorithm_settings = w->algorithm_settings,
+                                                .inner_steps = steps_of_epoch(w),
+                                                .outer_lr = w->outer_lr,
+                                                .outer_momentum = w->outer_momentum };
+    return collaborative_outer_setup(setup, &o, err);
+}
+
+int train_settings(const struct train_swarm *w, struct pl_err *err)
+{
+    struct pl_outer_setup setup;
+    return set_up(&setup, w, err);
+}
+
 int train_swarm_open_outer(struct pl_outer **outer, const struct train_swarm *w,
                            struct pl_trainer *trainer, struct pl_err *err)
 {
-    const struct pl_outer_algorithm *algorithm = pl_outer_find(w->algorithm);
+    const struct pl_outer_algorithm *algorithm = train_outer(w);
     const struct pl_params *p = &trainer->model->params;
     struct optimizer_state state;
     struct pl_outer_setup setup;
     int rc;
     *outer = NULL;
-    if (!train_has_local_steps(w)) return PL_OK;
+    if (!algorithm) return PL_OK;
+    if ((rc = set_up(&setup, w, err))) return rc;
     rc = optimizer_state_open_params(&state, NULL, &trainer->options.optimizer, p, err);
     if (rc) return rc;
-    pl_outer_defaults(&setup);
-    setup.H = (int)w->inner_steps;
-    setup.nu = w->outer_lr;
-    setup.mu = w->outer_momentum;
     rc = optimizer_state_open_outer(outer, &state, algorithm, &setup, p->value, err);
     optimizer_state_close(&state);
     return rc;
@@ -419,7 +447,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     struct swarm_options so = join_options_swarm(w->join, job->cmd);
     struct pl_memory_plan memory;
     /* Peers report the target of an outer step. */
-    const int64_t target = job->target_batch * (job->outer ? w->inner_steps : 1);
+    const int64_t target = job->target_batch * steps_of_epoch(w);
     struct preflight_join_options asks = { .swarm = &so,
                                            .run = w->run,
                                            .memory = &memory,

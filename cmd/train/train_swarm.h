@@ -6,6 +6,7 @@
 #include "cmd/common/join_options.h"
 #include "cmd/dash/own_page.h"
 #include "net/hivemind/records/run_manifest.h"
+#include "ref/outer/outer.h"
 #include "train_job.h"
 
 #include <string.h>
@@ -18,8 +19,9 @@ struct train_swarm {
     struct own_page page;
     int64_t average_state_every; /* epochs */
     int delay;                   /* enum pl_collaborative_delay */
-    const char *algorithm;       /* see net/hivemind/optimizer.h, as the next four */
-    int powersgd_rank;           /* 0: the run's */
+    const char *algorithm;       /* see net/hivemind/optimizer.h, as the next five */
+    const char *algorithm_settings;
+    int powersgd_rank; /* 0: the run's */
     int64_t inner_steps;
     double outer_lr, outer_momentum;
     double slow;                         /* least time of a micro-batch, s */
@@ -31,11 +33,27 @@ struct train_swarm {
     const struct train_hooks *hooks;
 };
 
+/* The algorithm of ref/outer that has a state here. NULL: gradients, and PowerSGD, whose state is
+ * the averager's. */
+static inline const struct pl_outer_algorithm *train_outer(const struct train_swarm *w)
+{
+    const int has_none = !strcmp(w->algorithm, "gradients") ||
+                         !strncmp(w->algorithm, "powersgd", 8);
+    return has_none ? NULL : pl_outer_find(w->algorithm);
+}
 /* 1: peers make inner steps of their own; 0: they agree on a gradient. */
 static inline int train_has_local_steps(const struct train_swarm *w)
 {
-    return !strcmp(w->algorithm, "diloco") || !strcmp(w->algorithm, "local_sgd");
+    const struct pl_outer_algorithm *a = train_outer(w);
+    return a && !a->sends_gradients;
 }
+/* 1: peers take each other's messages as they are. */
+static inline int train_gathers(const struct train_swarm *w)
+{
+    return train_outer(w) && strcmp(w->algorithm, "diloco") && strcmp(w->algorithm, "local_sgd");
+}
+/* PL_EUSE with a sentence for --algorithm-settings that make no sense. */
+int train_settings(const struct train_swarm *w, struct pl_err *err);
 /* The state of w->algorithm over the trainer's parameters; *outer is NULL for gradients. */
 int train_swarm_open_outer(struct pl_outer **outer, const struct train_swarm *w,
                            struct pl_trainer *trainer, struct pl_err *err);

@@ -161,12 +161,17 @@ struct pl_collaborative_options {
      * thin factors, and what they miss is added to the next gradient (error feedback). Peers of
      * hivemind with PowerSGDGradientAverager may be in the run; the feedback is by their rule.
      * "powersgd_own": the same with the textbook's rule, which keeps the error bounded when peers
-     * come and go; for runs of potluck's peers only. Both without clip and verify. */
+     * come and go; for runs of potluck's peers only. Both without clip and verify.
+     * Any other algorithm of paper/algorithms.md, by its name there: peers take each other's
+     * messages as they are and are equal bit for bit, where the algorithm lets them be; among peers
+     * of ours that all accept connections, up to 32, without compression, delay, clip and verify.
+     * onebit_adam, dgc and demo make the step themselves. */
     const char *algorithm;
-    int powersgd_rank;     /* of powersgd; 0: the run's, or 4 for its first peer */
-    int64_t inner_steps;   /* 50 */
-    double outer_lr;       /* of diloco; 0.7 */
-    double outer_momentum; /* of diloco; 0.9; negative: none */
+    const char *algorithm_settings; /* of such a one: "topk=64,chunk=32"; NULL: its defaults */
+    int powersgd_rank;              /* of powersgd; 0: the run's, or 4 for its first peer */
+    int64_t inner_steps;            /* of algorithms that exchange changes of the parameters; 50 */
+    double outer_lr;                /* of these; 0.7 */
+    double outer_momentum;          /* of these; 0.9; negative: none */
 
     enum pl_collaborative_delay delay;
     /* On the wire: "run" (8 bits for large tensors, else 16), "none", "float16", "meanstd16",

@@ -132,7 +132,9 @@ class Optimizer:
     no_decay       names of the params without weight decay
     algorithm      "gradients"; or "diloco", "local_sgd": every peer makes inner_steps steps alone, of
                    target_batch samples of its own each, then the peers' changes are averaged. lr
-                   and optimizer are then functions of the inner step
+                   and optimizer are then functions of the inner step. "sparseloco", "noloco",
+                   "partial", "delayed_nesterov", "demo", "dgc", "onebit_adam": peers take each
+                   other's messages as they are; algorithm_settings="topk=64,chunk=32"
     delay          what overlaps with the next batches: None, "step" (the optimizer's step) or "round"
                    (the averaging of gradients, too)
     report         a function of an Event; may be None

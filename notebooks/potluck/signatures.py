@@ -306,7 +306,7 @@ ReportFunction = c.CFUNCTYPE(None, void, P(CollaborativeEvent))
 
 class CollaborativeOptions(c.Structure):
     _fields_ = [("target_batch", i64), ("min_peers", size), ("min_peers_timeout", f64), ("optimizer", P(OptimizerOptions)), ("lr", f64), ("schedule", RateFunction),
-                ("step", StepFunction), ("report", ReportFunction), ("context", void), ("algorithm", text), ("powersgd_rank", c.c_int),
+                ("step", StepFunction), ("report", ReportFunction), ("context", void), ("algorithm", text), ("algorithm_settings", text), ("powersgd_rank", c.c_int),
                 ("inner_steps", i64), ("outer_lr", f64), ("outer_momentum", f64), ("delay", c.c_int),
                 ("compression", text), ("matchmaking_time", f64), ("averaging_timeout", f64), ("allreduce_timeout", f64),
                 ("average_state_every", i64), ("group_size", size), ("group_bits", text), ("bandwidth", f64),

@@ -1,8 +1,8 @@
 /* optimizer_internal.h - shared by the parts of the collaborative optimizer: joining and leaving
  * (optimizer_open.c), steps (optimizer_step.c), delayed updates (optimizer_delay.c), inner and
- * outer steps (optimizer_local.c), changes of our state (optimizer_update.c), the memory between
- * outer steps (optimizer_outer.c), a caller's plain tensors (optimizer_tensors.c). Calls go down
- * this list only. */
+ * outer steps (optimizer_local.c), messages of an algorithm (optimizer_gather.c), changes of our
+ * state (optimizer_update.c), the memory between outer steps (optimizer_outer.c), a caller's plain
+ * tensors (optimizer_tensors.c). Calls go down this list only. */
 #ifndef PL_OPTIMIZER_INTERNAL_H
 #define PL_OPTIMIZER_INTERNAL_H
 
@@ -45,10 +45,13 @@ struct delayed {
 struct outer_training {
     struct pl_outer *state; /* the trainer's, or ours; NULL: gradients are averaged */
     struct pl_outer *own;
-    int64_t samples;    /* accumulated for the next inner step */
-    int64_t inner;      /* inner steps since the last outer step */
-    double began;       /* when they began */
-    int is_undelivered; /* they hold the change of a round that has failed */
+    int has_local_steps; /* its rounds are of changes of the parameters, not of gradients */
+    int gathers;         /* peers take each other's messages */
+    int64_t samples;     /* accumulated for the next inner step */
+    int64_t inner;       /* inner steps since the last outer step */
+    double began;        /* when they began */
+    int is_undelivered;  /* they hold the change of a round that has failed */
+    int is_delivered;    /* somebody has the message of a round that has failed for us */
 };
 
 /* Our place in the swarm. */
@@ -112,6 +115,15 @@ static inline int collaborative_averages_gradients(const struct pl_collaborative
     return !strcmp(o->algorithm, "gradients") || !strcmp(o->algorithm, "powersgd") ||
            !strcmp(o->algorithm, "powersgd_own");
 }
+/* The algorithm by which peers gather each other's messages, or NULL. */
+static inline const struct pl_outer_algorithm *collaborative_gathers(
+    const struct pl_collaborative_options *o)
+{
+    if (collaborative_averages_gradients(o) || !strcmp(o->algorithm, "diloco") ||
+        !strcmp(o->algorithm, "local_sgd"))
+        return NULL;
+    return pl_outer_find(o->algorithm);
+}
 
 /* --- optimizer_local.c */
 
@@ -125,6 +137,15 @@ int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err);
 /* After another peer's state has replaced ours: takes part in the round of phi that the others have
  * begun. If nobody joined it, it would delay their next outer step. */
 void local_join_state_round(struct pl_collaborative *c);
+
+/* --- optimizer_gather.c */
+
+/* Our message to the group, theirs to us, and what the algorithm makes of them. *round: how it
+ * went; is_alone: with ours alone. Returns what comes next, or an error. */
+int gather_exchange(struct pl_collaborative *c, float *gradient, const struct pl_outer_message *own,
+                    struct training_round *round);
+/* The common step of an algorithm that exchanges something of each gradient. */
+int gather_take_step(struct pl_collaborative *c, struct pl_err *err);
 
 /* --- optimizer_outer.c */
 

@@ -125,7 +125,9 @@ static int fail_round(struct pl_collaborative *c, const struct training_round *r
     pl_fail(&why, PL_OK, "no outer step %lld: %.300s; our local steps are kept for the next one",
             (long long)c->epoch, round->why.text);
     collaborative_warn(c, why.text);
-    c->outer.is_undelivered = 1;
+    /* If the others have stepped after all, our message was among theirs. */
+    c->outer.is_undelivered = !round->is_delivered;
+    c->outer.is_delivered |= round->is_delivered;
     memset(&c->now, 0, sizeof c->now);
     c->outer.began = pl_seconds();
     local_count_steps(c);
@@ -141,6 +143,28 @@ void local_join_state_round(struct pl_collaborative *c)
         training_average_parameters(c->training, c->host);
 }
 
+/* The mean change goes to the algorithm in place of our own. *is_mean: there is one. */
+static int average_change(struct pl_collaborative *c, struct pl_outer_message *m, int *is_mean,
+                          struct training_round *round)
+{
+    struct pl_outer *o = c->outer.state;
+    float *delta = (float *)(void *)m->data;
+    int rc;
+    copy_message(c, delta, 1);
+    /* Without an inner step there is no change: weight 0, as that of a peer without samples. */
+    if (m->weight == 0) training_set_epoch(c->training, c->epoch);
+    training_average(c->training, c->host, round);
+    *is_mean = !round->status;
+    c->has_mixed |= *is_mean;
+    if (*is_mean) copy_message(c, delta, 0);
+    if (*is_mean && !is_change(delta, o->n))
+        round->status = pl_fail(&round->why, PL_EPROTO, "the mean change is not finite");
+    if (*is_mean) m->weight = !round->status;
+    /* A round of phi that has ended belongs before this step, as at the other peers. */
+    if ((rc = collaborative_correct(c))) return rc;
+    return pl_outer_apply(o, c->trainer.value, NULL, m, *is_mean || round->is_alone);
+}
+
 int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err)
 {
     struct pl_outer *o = c->outer.state;
@@ -148,34 +172,26 @@ int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err)
     struct pl_outer_message m;
     struct step_account account;
     uint64_t rounds = o->counter[PL_OUTER_ROUNDS];
-    float *x = c->trainer.value, *delta;
-    int is_mean, rc;
+    float *x = c->trainer.value;
+    int is_good, rc;
     /* Samples of an inner step that is not complete: they have been reported for this round. */
     if (c->outer.samples && (rc = take_inner_step(c, err))) return rc;
     account = c->now;
     account.began = pl_seconds();
     rc = pl_outer_message(o, &m, x, NULL);
     if (rc < 0) return pl_fail(err, rc, "outer step: %s", pl_status_name(rc));
-    delta = (float *)(void *)m.data;
-    copy_message(c, delta, 1);
-    /* Without an inner step there is no change: weight 0, as that of a peer without samples. */
-    if (m.weight == 0) training_set_epoch(c->training, c->epoch);
-    training_average(c->training, c->host, &round);
-    is_mean = !round.status;
-    c->has_mixed |= is_mean;
-    if (is_mean) copy_message(c, delta, 0);
-    if (is_mean && !is_change(delta, o->n))
-        round.status = pl_fail(&round.why, PL_EPROTO, "the mean change is not finite");
-    if (is_mean) m.weight = !round.status;
-    /* A round of phi that has ended belongs before this step, as at the other peers. */
-    if ((rc = collaborative_correct(c)))
-        return pl_fail(err, rc, "outer step: %s", pl_status_name(rc));
-    rc = pl_outer_apply(o, x, NULL, &m, is_mean || round.is_alone);
+    if (c->outer.gathers) {
+        rc = gather_exchange(c, NULL, &m, &round);
+        is_good = !round.status || round.is_alone;
+    } else {
+        rc = average_change(c, &m, &is_good, &round);
+        is_good = o->counter[PL_OUTER_ROUNDS] != rounds;
+    }
     if (rc < 0) return pl_fail(err, rc, "outer step: %s", pl_status_name(rc));
     if (c->trainer.state->optimizer) pl_optimizer_written(c->trainer.state->optimizer, x);
-    if (o->counter[PL_OUTER_ROUNDS] == rounds) return fail_round(c, &round);
+    if (!is_good) return fail_round(c, &round);
     c->outer.inner = 0;
-    c->outer.is_undelivered = 0;
+    c->outer.is_undelivered = c->outer.is_delivered = 0;
     memset(&c->now, 0, sizeof c->now);
     /* Before the event, which is where trainers save. */
     o->counter[PL_OUTER_ROUNDS] = (uint64_t)c->epoch + 1;

@@ -41,6 +41,15 @@ static void set_defaults(struct pl_collaborative_options *o)
     o->bandwidth = o->bandwidth > 0 ? o->bandwidth : o->bandwidth < 0 ? 0 : PL_BANDWIDTH_UNKNOWN;
 }
 
+/* Their messages travel while peers train on. */
+static int is_overlapped(const char *algorithm)
+{
+    static const char *const names[] = { "delayed_gradients", "streaming", "delayed", "eager" };
+    for (size_t i = 0; i < PL_COUNT(names); i++)
+        if (!strcmp(names[i], algorithm)) return 1;
+    return 0;
+}
+
 static int is_powersgd(const struct pl_collaborative_options *o)
 {
     return !strcmp(o->algorithm, "powersgd") || !strcmp(o->algorithm, "powersgd_own");
@@ -65,11 +74,20 @@ static int check_options(const struct pl_collaborative_run *run,
         o->matchmaking_time < 0 || o->averaging_timeout < 0 || o->allreduce_timeout < 0 ||
         o->min_peers_timeout < 0)
         return pl_fail(err, PL_EUSE, "a number of the options is negative");
-    if (!collaborative_averages_gradients(o) && strcmp(o->algorithm, "diloco") &&
-        strcmp(o->algorithm, "local_sgd"))
+    if (!collaborative_averages_gradients(o) && !pl_outer_find(o->algorithm))
         return pl_fail(err, PL_EUSE,
-                       "algorithm '%.40s': peers of a run train by gradients, powersgd, "
-                       "powersgd_own, diloco or local_sgd",
+                       "algorithm '%.40s': expected gradients, powersgd_own, or another one of "
+                       "paper/algorithms.md, by its name there",
+                       o->algorithm);
+    if (is_overlapped(o->algorithm))
+        return pl_fail(err, PL_EUSE,
+                       "algorithm %s: its exchanges take as long as local steps, which peers of a "
+                       "run cannot do yet; potluck lab simulates it",
+                       o->algorithm);
+    if (collaborative_gathers(o) && (run->client_mode || o->clip != 0))
+        return pl_fail(err, PL_EUSE,
+                       "algorithm %s: its messages go from each peer to each other one as they "
+                       "are: without client_mode and clip",
                        o->algorithm);
     if (is_powersgd(o) && (o->clip != 0 || o->verify))
         return pl_fail(err, PL_EUSE,
@@ -190,6 +208,17 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
     return rc ? rc : back;
 }
 
+/* Where each peer sends to each other one, groups have a limit; those of pairs are pairs. */
+static size_t group_size(const struct pl_collaborative *c)
+{
+    if (!c->outer.gathers) return c->o.group_size;
+    if (c->outer.state->algorithm->exchange == PL_OUTER_GROUP)
+        return (size_t)c->outer.state->setup.group;
+    return c->o.group_size && c->o.group_size < AVERAGER_GATHER_PEERS_MAX
+               ? c->o.group_size
+               : AVERAGER_GATHER_PEERS_MAX;
+}
+
 static int open_averagers(struct pl_collaborative *c, const char *run, struct pl_err *err)
 {
     const struct optimizer_state *state = c->trainer.state;
@@ -206,8 +235,10 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .schema = state->schema,
         /* From here on as hivemind.Optimizer names them. [spec hivemind-protocol 10] */
         /* OpenDiLoCo's target is that of an outer step. */
-        .target_batch = c->outer.state ? o->target_batch * o->inner_steps : o->target_batch,
-        .local_steps = c->outer.state != NULL,
+        .target_batch = c->outer.has_local_steps ? o->target_batch * o->inner_steps
+                                                 : o->target_batch,
+        .local_steps = c->outer.has_local_steps,
+        .gathers = c->outer.gathers ? o->algorithm : NULL,
         .powersgd = is_powersgd(o),
         .feedback = strcmp(o->algorithm, "powersgd_own") ? FACTORS_GROUP : FACTORS_OWN,
         .min_peers = o->min_peers,
@@ -216,7 +247,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .averaging_timeout = o->averaging_timeout,
         .allreduce_timeout = o->allreduce_timeout,
         .average_state_every = o->average_state_every,
-        .group_size = o->group_size,
+        .group_size = group_size(c),
         .group_bits = o->group_bits,
         .bandwidth = o->bandwidth,
         .clip = o->clip,

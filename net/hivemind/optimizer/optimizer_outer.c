@@ -4,6 +4,7 @@
  *
  * optimizer_local.c makes these steps; a state downloaded from the swarm replaces this one. */
 #include "optimizer_internal.h"
+#include "ref/outer/settings.h"
 
 #include <string.h>
 
@@ -33,18 +34,22 @@ int local_keep_change(struct pl_collaborative *c, float **change)
 {
     const struct pl_outer *o = c->outer.state;
     const struct pl_backend *be = o->setup.be;
+    const float *phi = pl_outer_get(o, "phi");
     int rc;
     *change = NULL;
-    if (!c->outer.is_undelivered) return PL_OK;
+    if (!c->outer.is_undelivered || !phi) return PL_OK;
     if (!(*change = be->alloc(o->n * sizeof **change))) return PL_ENOMEM;
     rc = be->copy(*change, c->trainer.value, o->n);
-    return rc ? rc : be->axpy(*change, -1, pl_outer_get(o, "phi"), o->n);
+    return rc ? rc : be->axpy(*change, -1, phi, o->n);
 }
 
 int local_loaded(struct pl_collaborative *c, const float *change)
 {
+    /* Others have what our error feedback has taken back: it must not be sent twice. */
+    int rc = c->outer.is_delivered ? pl_outer_join(c->outer.state) : PL_OK;
+    if (rc) return rc;
     c->outer.inner = 0;
-    c->outer.is_undelivered = 0;
+    c->outer.is_undelivered = c->outer.is_delivered = 0;
     c->outer.began = pl_seconds();
     local_count_steps(c);
     return change ? c->outer.state->setup.be->axpy(c->trainer.value, 1, change, c->outer.state->n)
@@ -52,6 +57,27 @@ int local_loaded(struct pl_collaborative *c, const float *change)
 }
 
 /* --- open, close ------------------------------------------------------------------------------ */
+
+/* A group is new in each round: the number of peers is not known before. */
+int collaborative_outer_setup(struct pl_outer_setup *setup,
+                              const struct pl_collaborative_options *o, struct pl_err *err)
+{
+    const struct pl_outer_algorithm *algorithm = collaborative_gathers(o);
+    int rc;
+    pl_outer_defaults(setup);
+    setup->H = (int)o->inner_steps;
+    setup->nu = o->outer_lr;
+    setup->mu = o->outer_momentum;
+    if (algorithm && algorithm->exchange == PL_OUTER_GROUP) setup->peers = setup->group;
+    if (!o->algorithm_settings || !*o->algorithm_settings) return PL_OK;
+    if (!algorithm)
+        return pl_fail(err, PL_EUSE, "algorithm %.40s has no further settings", o->algorithm);
+    if ((rc = pl_outer_set_all(setup, o->algorithm_settings, err))) return rc;
+    if (setup->H != o->inner_steps || setup->nu != o->outer_lr || setup->mu != o->outer_momentum)
+        return pl_fail(err, PL_EUSE, "settings H, nu, mu: they have options of their own");
+    if (algorithm->exchange == PL_OUTER_GROUP) setup->peers = setup->group;
+    return PL_OK;
+}
 
 int local_open(struct pl_collaborative *c, struct pl_err *err)
 {
@@ -62,16 +88,18 @@ int local_open(struct pl_collaborative *c, struct pl_err *err)
     int rc = PL_OK;
     if (collaborative_averages_gradients(o)) return PL_OK;
     c->outer.state = c->trainer.outer;
-    pl_outer_defaults(&setup);
-    setup.H = (int)o->inner_steps;
-    setup.nu = o->outer_lr;
-    setup.mu = o->outer_momentum;
+    c->outer.gathers = collaborative_gathers(o) != NULL;
+    c->outer.has_local_steps = !algorithm->sends_gradients;
+    if (c->outer.gathers) c->o.average_state_every = INT64_MAX; /* phi is equal, or need not be */
+    if (!c->outer.has_local_steps) c->o.inner_steps = 1;
     if (!c->outer.state) {
+        if ((rc = collaborative_outer_setup(&setup, o, err))) return rc;
         rc = optimizer_state_open_outer(&c->outer.own, c->trainer.state, algorithm, &setup,
                                         c->trainer.value, err);
         c->outer.state = c->outer.own;
     }
-    if (!rc && (rc = optimizer_state_use_outer(c->trainer.state, c->outer.state)))
+    if (!rc && c->outer.gathers) optimizer_state_use_whole_outer(c->trainer.state, c->outer.state);
+    else if (!rc && (rc = optimizer_state_use_outer(c->trainer.state, c->outer.state)))
         pl_fail(err, rc, "no memory");
     if (rc) return rc;
     /* A state that was saved between two outer steps has made some inner ones. */

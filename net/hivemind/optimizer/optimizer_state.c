@@ -31,13 +31,19 @@ static int is_8bit(const struct optimizer_state *s, size_t i)
 /* Of torch.optim.SGD with a momentum, which OpenDiLoCo takes for its outer step. */
 static const char *const leaves_outer[] = { "momentum_buffer" };
 
+/* 1: between outer steps each peer trains alone. */
+int optimizer_state_has_own_moments(const struct optimizer_state *s)
+{
+    return s->outer && !s->outer->algorithm->sends_gradients;
+}
+
 const char *const *optimizer_state_leaves(const struct optimizer_state *s, size_t i, size_t *n)
 {
     int small;
     *n = 1;
-    if (s->outer) return leaves_outer;
+    if (s->outer && !s->is_whole) return leaves_outer;
     *n = 0;
-    if (!s->optimizer) return NULL;
+    if (!s->optimizer || optimizer_state_has_own_moments(s)) return NULL;
     small = is_8bit(s, i);
     *n = small ? PL_COUNT(leaves_8) : PL_COUNT(leaves_32);
     return small ? leaves_8 : leaves_32;
@@ -118,6 +124,12 @@ int optimizer_state_use_outer(struct optimizer_state *s, struct pl_outer *outer)
     s->schema = schema;
     for (size_t i = 0; i < s->count; i++) s->order[i] = i;
     return PL_OK;
+}
+
+void optimizer_state_use_whole_outer(struct optimizer_state *s, struct pl_outer *outer)
+{
+    s->outer = outer;
+    s->is_whole = 1;
 }
 
 int optimizer_state_open_outer(struct pl_outer **outer, const struct optimizer_state *s,

@@ -24,6 +24,7 @@ struct optimizer_state {
     size_t *first;                       /* (count) its first array among the optimizer's */
     size_t decayed;
     struct pl_outer *outer; /* borrowed; NULL: the optimizer's moments are everybody's */
+    int is_whole;           /* all that the peers share of `outer` is in the state */
 };
 /* types: (count) shapes in the optimizer's order. The optimizer was opened with these tensors;
  * NULL: the caller's own optimizer, whose moments cannot be shared. */
@@ -39,6 +40,9 @@ void optimizer_state_close(struct optimizer_state *s);
 /* DiLoCo and its kin: newcomers need phi and the outer momentum; each peer keeps its own moments.
  * The order is the optimizer's. [spec outer-steps 4, state download] */
 int optimizer_state_use_outer(struct optimizer_state *s, struct pl_outer *outer);
+/* Other algorithms: newcomers need all that peers share of its state, as one more tensor of bytes;
+ * and the moments, if all peers step with the same gradient. */
+void optimizer_state_use_whole_outer(struct optimizer_state *s, struct pl_outer *outer);
 /* Opens the state of an algorithm over these tensors, with values x; *setup says how, but for the
  * tensors and the backend. */
 int optimizer_state_open_outer(struct pl_outer **outer, const struct optimizer_state *s,

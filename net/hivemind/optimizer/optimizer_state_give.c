@@ -117,6 +117,15 @@ static void add_outer_momentum(struct maker *m, const struct optimizer_state *s,
     if (data && s->be->get(data, b + t->offset, t->n * sizeof *b)) m->failed = 1;
 }
 
+/* All that peers share of the algorithm's state, as bytes. */
+static void add_whole_outer(struct maker *m, const struct optimizer_state *s)
+{
+    const size_t n = pl_outer_shared_bytes(s->outer);
+    const struct pl_wire_type type = { .dtype = PL_U8, .dims = 1, .size = { (int64_t)n } };
+    void *data = add_moment(m, &type);
+    if (data && pl_outer_save_shared(s->outer, data)) m->failed = 1;
+}
+
 /* Norms are tensors of no axes in PyTorch's state: four bytes and an empty shape. */
 static void add_scalar(struct maker *m, float x)
 {
@@ -170,14 +179,14 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
     /* The metadata are written last: only then are all leaves known. */
     snprintf(m.meta.group_bits, sizeof m.meta.group_bits, "%s", bits);
     m.snapshot->release = release;
-    m.snapshot->tensors = calloc((STATE_LEAVES_MAX + 1) * s->count + 1,
+    m.snapshot->tensors = calloc((STATE_LEAVES_MAX + 1) * s->count + 2,
                                  sizeof *m.snapshot->tensors);
     m.failed = !m.snapshot->tensors;
     /* Without compression: a newcomer's first step is then the others'. [spec hivemind-protocol
      * 7] */
     /* Tensors: parameters first, in the swarm's order; with local steps that is phi, not this
      * peer's own x. */
-    if (s->outer) value = pl_outer_get(s->outer, "phi");
+    if (s->outer && pl_outer_get(s->outer, "phi")) value = pl_outer_get(s->outer, "phi");
     for (size_t i = 0; i < s->count && !m.failed; i++) {
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
         void *data = add_tensor(&m, &s->schema[i].type);
@@ -185,13 +194,14 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
         if (data && s->be->get(data, value + t->offset, t->n * sizeof(float))) m.failed = 1;
     }
     /* Leaves: "param_groups" comes before "state" in the alphabet. */
-    if (s->outer) add_outer_group(&m, s);
+    if (s->outer && !s->is_whole) add_outer_group(&m, s);
     else if (s->decayed) add_group(&m, s, 0, s->decayed, s->options.decay, lr, initial_lr);
-    if (!s->outer && s->decayed < s->count)
+    if ((!s->outer || s->is_whole) && s->decayed < s->count)
         add_group(&m, s, s->decayed, s->count, 0, lr, initial_lr);
     for (size_t i = 0; i < s->count && !m.failed; i++)
-        if (s->outer) add_outer_momentum(&m, s, i);
+        if (s->outer && !s->is_whole) add_outer_momentum(&m, s, i);
         else add_param_state(&m, s, i);
+    if (s->is_whole && !m.failed) add_whole_outer(&m, s);
     if (!m.failed) m.failed = training_state_write(&metadata, &m.meta) != PL_OK;
     if (!m.failed && (m.snapshot->metadata = malloc(bytes_length(&metadata)))) {
         memcpy(m.snapshot->metadata, bytes_at(&metadata), bytes_length(&metadata));

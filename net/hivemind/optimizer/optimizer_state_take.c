@@ -21,7 +21,7 @@ static size_t state_leaves(const struct optimizer_state *s)
         optimizer_state_leaves(s, i, &n);
         all += n;
     }
-    return all;
+    return all + (size_t)s->is_whole;
 }
 
 /* The tensor that a leaf points to, if it has n elements of this type; NULL if not. The index is
@@ -141,6 +141,26 @@ static int walk_outer(struct optimizer_state *s, const struct state_load *l,
     return PL_OK;
 }
 
+/* What all peers share of an algorithm's state is the last leaf. */
+static int walk_whole_outer(struct optimizer_state *s, const struct state_load *l,
+                            const struct training_state *t, int put, struct pl_err *err)
+{
+    const size_t n = pl_outer_shared_bytes(s->outer);
+    const struct tensor_message *m = leaf_tensor(s, l, &t->leaves[t->count - 1], n, PL_U8);
+    uint8_t *data;
+    int rc;
+    if (!m)
+        return pl_fail(err, PL_EUSE, "state: no %zu bytes of %s as ours has: another algorithm?", n,
+                       s->outer->algorithm->name);
+    if (!(data = pl_alloc(n, 1))) return pl_fail(err, PL_ENOMEM, "state: no memory");
+    rc = decode(data, s, m);
+    if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));
+    else if (put) rc = pl_outer_load_shared(s->outer, data, err);
+    else rc = pl_outer_check_shared(s->outer, data, err);
+    pl_free(data);
+    return rc;
+}
+
 /* Visits all moments in the order of their leaves: first with put 0 to check every one, then
  * with put 1 to take them. So nothing of a state is used before all of it was found sound. */
 static int walk(struct optimizer_state *s, const struct state_load *l,
@@ -148,7 +168,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
 {
     /* Groups' options are not read: ours are set by our own command line. */
     size_t at = t->count - state_leaves(s);
-    if (s->outer) return walk_outer(s, l, t, put, err);
+    if (s->outer && !s->is_whole) return walk_outer(s, l, t, put, err);
     for (size_t i = 0; i < s->count; i++) {
         size_t n, array = s->first[s->order[i]];
         const char *const *names = optimizer_state_leaves(s, i, &n);
@@ -208,7 +228,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
             array++;
         }
     }
-    return PL_OK;
+    return s->is_whole ? walk_whole_outer(s, l, t, put, err) : PL_OK;
 }
 
 int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l,
@@ -252,7 +272,7 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
 {
     struct training_state t;
     size_t largest = 0;
-    float *x;
+    float *x, *phi = s->outer ? pl_outer_get(s->outer, "phi") : NULL;
     int rc = training_state_read(&t, l->metadata, l->metadata_n, err);
     if (rc) return rc;
     for (size_t i = 0; i < s->count; i++)
@@ -265,8 +285,7 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
         /* Decoded in host memory, then put on the device, one tensor at a time. */
         rc = decode(x, s, &l->tensors[i]);
         if (!rc) rc = s->be->put(value + to->offset, x, to->n * sizeof *x);
-        if (!rc && s->outer)
-            rc = s->be->put(pl_outer_get(s->outer, "phi") + to->offset, x, to->n * sizeof *x);
+        if (!rc && phi) rc = s->be->put(phi + to->offset, x, to->n * sizeof *x);
     }
     pl_free(x);
     if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));

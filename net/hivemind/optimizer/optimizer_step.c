@@ -37,7 +37,7 @@ static void catch_up(struct pl_collaborative *c)
     }
     if (!collaborative_load(c, c->epoch + 1, &err)) {
         c->behind = BEHIND_NOT_REPORTED;
-        if (c->outer.state) local_join_state_round(c);
+        if (c->outer.state && !c->outer.gathers) local_join_state_round(c);
         return;
     }
     training_get_view(c->training, &v);
@@ -100,7 +100,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
         c->now.batches++;
         c->now.loss += loss * (double)samples;
         c->now.batch_losses += loss;
-        if (c->outer.state && (rc = local_add_batch(c, samples, err))) return rc;
+        if (c->outer.has_local_steps && (rc = local_add_batch(c, samples, err))) return rc;
     }
     advice = training_add(c->training, samples, pl_seconds() - c->batch_began);
     /* The seconds are the batch's own: waiting for rounds does not make this peer look slow. */
@@ -120,7 +120,8 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     e.samples = c->now.samples;
     collaborative_report(c, &e);
     if (!e.due) return PL_OK;
-    if (c->outer.state) return local_take_outer_step(c, err);
+    if (c->outer.has_local_steps) return local_take_outer_step(c, err);
+    if (c->outer.gathers) return gather_take_step(c, err);
     return c->o.delay == PL_DELAY_NONE ? take_common_step(c, err) : delayed_begin(c, err);
 }
 

@@ -24,6 +24,11 @@ struct pl_collaborative_node {
     const struct rsa_key *key;
 };
 
+/* How options.algorithm is opened, but for tensors and backend: for a trainer that opens its state
+ * itself. PL_EUSE with a sentence: settings that make no sense. */
+int collaborative_outer_setup(struct pl_outer_setup *setup,
+                              const struct pl_collaborative_options *o, struct pl_err *err);
+
 struct pl_collaborative_trainer {
     struct optimizer_state *state; /* the tensors, and the optimizer over them */
     float *value;                  /* flat, in the memory of state->be */

@@ -183,13 +183,13 @@ void collaborative_recover(struct pl_collaborative *c, const char *why)
     struct pl_err err;
     if (c->failures <= FAILURES_MAX) collaborative_warn(c, why);
     /* Inner steps before this one stand, and so do their samples. */
-    if (c->outer.state) local_drop(c);
+    if (c->outer.has_local_steps) local_drop(c);
     else forget_accumulated(c);
     if (c->failures >= FAILURES_MAX) {
         nanosleep(&pause, NULL);
         if (!collaborative_load(c, c->epoch, &err)) return;
     }
-    if (!c->outer.state) training_set_epoch(c->training, c->epoch);
+    if (!c->outer.has_local_steps) training_set_epoch(c->training, c->epoch);
 }
 
 /* --- rounds and steps ------------------------------------------------------------------------- */

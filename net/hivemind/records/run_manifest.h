@@ -37,8 +37,9 @@ struct run_manifest {
     char run[MANIFEST_TEXT_MAX + 1], software[MANIFEST_TEXT_MAX + 1];
     char optimizer[MANIFEST_TEXT_MAX + 1], compression[MANIFEST_TEXT_MAX + 1];
     char algorithm[MANIFEST_TEXT_MAX + 1];
-    char tokenizer[MANIFEST_DIGEST_MAX + 1]; /* SHA-256 of its file */
-    char codec[MANIFEST_DIGEST_MAX + 1];     /* as the shards name it; empty: they don't */
+    char algorithm_settings[2 * MANIFEST_TEXT_MAX + 1]; /* of another one than gradients */
+    char tokenizer[MANIFEST_DIGEST_MAX + 1];            /* SHA-256 of its file */
+    char codec[MANIFEST_DIGEST_MAX + 1]; /* as the shards name it; empty: they don't */
     /* "demo": the shards that come with potluck. Others are https addresses. */
     char data[MANIFEST_DATA_MAX][MANIFEST_URL_MAX + 1];
     size_t data_count; /* 0: each peer brings its own */

@@ -220,6 +220,8 @@ static void free_all(struct training *c)
     }
     free(c->state.before);
     free(c->state.after);
+    for (size_t i = 0; i < c->gradient.message_count; i++) free(c->gradient.messages[i].data);
+    free(c->gradient.messages);
     free(c->elements);
     liveness_clear(&c->poll.liveness);
     claims_clear(&c->poll.claims);
@@ -328,8 +330,9 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         /* of our own: two rules of feedback in one group diverge [spec wire-extensions A.3] */
         [FACTORS_OWN] = "PowerSGDOwnFeedbackAverager"
     };
-    char prefix[GROUP_KEY_MAX];
-    const char *name = class_name[c->o.local_steps][which];
+    char prefix[GROUP_KEY_MAX], gather_name[64];
+    const char *name = class_name[c->o.local_steps && !c->o.gathers][which];
+    const int gathers = c->o.gathers && which == GRADIENT;
     /* Peers with local steps begin their round up to one matchmaking time apart: each goes by its
      * estimate of when the slowest will be done. [spec outer-steps 4] */
     const double skew = c->o.local_steps ? c->o.matchmaking_time : 0;
@@ -359,6 +362,7 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         .verify = c->o.verify && which == GRADIENT,
         .clip = c->o.verify ? ALLREDUCE_CLIP_USUAL : c->o.clip,
         .powersgd = c->o.powersgd && which == GRADIENT,
+        .gathers = gathers,
         .feedback = c->o.feedback,
         .factor_method = { c->o.factor_method[0], c->o.factor_method[1] },
         .client_mode = c->o.client_mode,
@@ -376,6 +380,9 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         o.validation.samples_max = TRAINING_WEIGHT_MAX * (uint64_t)c->o.target_batch;
     }
     snprintf(prefix, sizeof prefix, "%.200s%s", c->run, suffix[which]);
+    /* The algorithm is part of the name: peers of two of them never meet. */
+    snprintf(gather_name, sizeof gather_name, "GatherAverager_%.40s", gathers ? c->o.gathers : "");
+    if (gathers) o.class_name = gather_name;
     return averager_open(&c->a[which], c->o.host, c->o.node, &o, err);
 }
 

@@ -54,6 +54,9 @@ struct training_options {
     int powersgd;
     enum factors_feedback feedback;
     enum pl_compression factor_method[2]; /* see averager.h */
+    /* Peers gather each other's messages by this algorithm of ref/outer (training_gather, in place
+     * of training_average), and nothing is averaged; NULL: they average. */
+    const char *gathers;
     size_t min_peers; /* that train, before the first common step: with fewer it waits, for */
     double min_peers_timeout; /* s at most; 0, 1: it does not wait */
     double matchmaking_time, averaging_timeout, allreduce_timeout;
@@ -131,12 +134,19 @@ struct training_round {
     int banned;      /* peers caught by BTARD; why the last of them: */
     struct pl_err caught;
     double seconds;
-    int ahead; /* parameter rounds: 1 if the caller should call training_raise_epoch */
+    int ahead;        /* parameter rounds: 1 if the caller should call training_raise_epoch */
+    int is_delivered; /* of messages: a groupmate has ours, though the round may have failed */
     uint8_t group[DHT_ID_BYTES]; /* the same at all of its peers; zeros: no group */
     struct pl_err why;
 };
 /* Averages our mean gradient, weighted by our samples, with the group's. Waits. */
 void training_average(struct training *c, float *const *gradient, struct training_round *r);
+/* The same with a message of n bytes, which is copied. weight: of local steps, or of each sample.
+ * training_take_messages has the others', in the same order at all of the group. */
+void training_gather(struct training *c, double weight, const uint8_t *data, size_t n,
+                     struct training_round *r);
+/* Those of the last good round, once; see averager.h, as who frees them. */
+size_t training_take_messages(struct training *c, struct averager_message **messages);
 /* Begins the same without waiting, for delayed updates. Until the round has ended `gradient` is
  * borrowed, and samples that are added count for the next epoch, which begins at its end.
  * Meanwhile the swarm sees a peer in its round: slower peers still come to it, and do not

@@ -90,8 +90,10 @@ struct dashboard_records {
     int has_warned_differs, has_warned_left_out;
 };
 
-/* The round of the gradients: training_rounds.c. */
+/* The round of the gradients, or of messages: training_rounds.c. */
 struct gradient_round {
+    struct averager_message *messages; /* of the last good round, until they are taken */
+    size_t message_count;
     struct request *waiter; /* AVERAGING, or the end of OVERLAPPED */
     struct training_round result;
     int is_alone; /* no other peer, or nothing to give: it was cancelled */
@@ -162,6 +164,9 @@ struct request {
     int64_t number;
     double seconds;
     float *const *tensor;
+    const uint8_t *message; /* of message_n bytes, with seconds as its weight */
+    size_t message_n;
+    struct averager_message **messages;
     enum training_advice advice;
     struct training_view *view;
     struct training_round *round;

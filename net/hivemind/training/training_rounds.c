@@ -22,6 +22,7 @@
 #include "net/hivemind/messages/msgpack.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void copy_result(struct training_round *to, const struct averager_result *r)
@@ -87,6 +88,25 @@ static int is_own_change(const struct training *c, const struct averager_result 
     return c->o.local_steps && r->group && r->report.senders_lost + 1 == r->group->count;
 }
 
+static void drop_messages(struct training *c)
+{
+    for (size_t i = 0; i < c->gradient.message_count; i++) free(c->gradient.messages[i].data);
+    free(c->gradient.messages);
+    c->gradient.messages = NULL;
+    c->gradient.message_count = 0;
+}
+
+/* A message belongs to the callback. */
+static void keep_messages(struct training *c, struct averager_result *r)
+{
+    drop_messages(c);
+    if (r->status) return;
+    c->gradient.message_count = averager_take_messages(c->a[GRADIENT], &c->gradient.messages);
+    if (c->gradient.message_count) return;
+    r->status = PL_ENOMEM;
+    r->why = "averaging: no memory";
+}
+
 static void on_gradient(void *context, const struct averager_result *result)
 {
     struct training *c = context;
@@ -98,10 +118,12 @@ static void on_gradient(void *context, const struct averager_result *result)
         common.status = PL_EIO;
         common.why = "averaging: all of the others were too late for the mean";
     }
+    if (c->o.gathers) keep_messages(c, &common);
     /* A round without peers counts as failed only if there were peers to come. */
     training_count(c, r, ours && !c->gradient.is_alone);
     if (!ours) return; /* a search that never got our gradient */
     copy_result(&c->gradient.result, r);
+    c->gradient.result.is_delivered = c->o.gathers && averager_was_fetched(c->a[GRADIENT]);
     if (!c->gradient.is_alone) note_absent(c, r);
     /* Groupmates of a common round have shown that they train: their epochs weigh more
      * (claims.h). */
@@ -146,10 +168,19 @@ double training_weight_max(const struct training *c)
     return c->o.local_steps ? 1 : TRAINING_WEIGHT_MAX * (double)c->o.target_batch;
 }
 
-/* Triggers the round with our gradient, weighted by its samples. Returns 0 if no round is under
- * way. */
-static int join_round(struct training *c, float *const *gradient, enum epoch_phase phase)
+/* Our message, with the weight of what it holds. */
+static void give_message(struct training *c, const struct request *w, double most)
 {
+    const double count = c->o.local_steps ? 1 : fmin((double)c->own.samples, most);
+    if (averager_give(c->a[GRADIENT], w->seconds * count, c->own.epoch, w->message, w->message_n))
+        averager_cancel(c->a[GRADIENT]);
+}
+
+/* Triggers the round with our gradient, weighted by its samples, or with our message. Returns 0 if
+ * no round is under way. */
+static int join_round(struct training *c, const struct request *w, enum epoch_phase phase)
+{
+    float *const *gradient = w->tensor;
     struct averager *a = c->a[GRADIENT];
     const double most = training_weight_max(c);
     c->gradient.is_alone = 0;
@@ -163,7 +194,7 @@ static int join_round(struct training *c, float *const *gradient, enum epoch_pha
         return 0;
     }
     c->own.phase = phase;
-    if (!gradient ||
+    if ((!gradient && !w->message) ||
         (!c->poll.others && !averager_has_group(a))) { /* no finite gradient, or no other peer */
         c->gradient.is_alone = 1;
         averager_cancel(a);
@@ -177,7 +208,10 @@ static int join_round(struct training *c, float *const *gradient, enum epoch_pha
         c->gradient.triggered_at = training_now(c);
         /* Peers may have come or gone since the search began. */
         averager_expect(a, expected_peers(c));
-        averager_trigger(a, too_many ? 0 : fmin((double)c->own.samples, most), gradient, &claim);
+        if (w->message) give_message(c, w, most);
+        else
+            averager_trigger(a, too_many ? 0 : fmin((double)c->own.samples, most), gradient,
+                             &claim);
         training_report_later(c);
     }
     return 1;
@@ -192,7 +226,7 @@ static void begin_average(void *context)
      * it caused. [spec hivemind-protocol 8] */
     timer_stop(&c->poll.timer);
     c->gradient.waiter = w;
-    if (join_round(c, w->tensor, EPOCH_AVERAGING)) return;
+    if (join_round(c, w, EPOCH_AVERAGING)) return;
     c->own.phase = EPOCH_STEPPING;
     c->gradient.waiter = NULL;
     request_complete(w, PL_EAGAIN);
@@ -205,7 +239,7 @@ static void begin_delayed_average(void *context)
     struct request *w = context;
     struct training *c = w->c;
     c->own.next_samples = 0;
-    if (!join_round(c, w->tensor, EPOCH_OVERLAPPED)) end_delayed_round(c);
+    if (!join_round(c, w, EPOCH_OVERLAPPED)) end_delayed_round(c);
     request_complete(w, PL_OK);
 }
 
@@ -348,6 +382,36 @@ void training_average(struct training *c, float *const *gradient, struct trainin
     r->is_alone = w.tensor && c->gradient.is_alone;
     explain_failure(c, r, !w.tensor);
     request_wait(&finish, finish_state_round);
+}
+
+/* Rounds of the parameters do not go with it: there is none to wait for. */
+void training_gather(struct training *c, double weight, const uint8_t *data, size_t n,
+                     struct training_round *r)
+{
+    struct request w = { .c = c, .message = data, .message_n = n, .seconds = weight };
+    int rc = request_wait(&w, begin_average);
+    *r = c->gradient.result;
+    r->samples = c->gradient.samples;
+    r->status = rc;
+    r->is_alone = c->gradient.is_alone;
+    explain_failure(c, r, 0);
+}
+
+static void take_messages(void *context)
+{
+    struct request *w = context;
+    struct training *c = w->c;
+    *w->messages = c->gradient.messages;
+    w->number = (int64_t)c->gradient.message_count;
+    c->gradient.messages = NULL;
+    c->gradient.message_count = 0;
+    request_complete(w, PL_OK);
+}
+
+size_t training_take_messages(struct training *c, struct averager_message **messages)
+{
+    struct request w = { .c = c, .messages = messages };
+    return request_wait(&w, take_messages) ? 0 : (size_t)w.number;
 }
 
 void training_begin_average(struct training *c, float *const *gradient)

@@ -379,7 +379,6 @@ static void refused_options(void **state)
     float value[2] = { 0 };
     const struct pl_collaborative_tensor tensor = { "x", 1, { 2 }, value, 0 };
     const struct pl_collaborative_options bad[] = {
-        { .algorithm = "demo" },
         { .algorithm = "diloco", .inner_steps = -1 },
         { .algorithm = "diloco", .outer_lr = -1 },
         { .algorithm = "diloco", .outer_lr = NAN },
