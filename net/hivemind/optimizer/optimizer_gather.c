@@ -76,8 +76,8 @@ int gather_take_step(struct pl_collaborative *c, struct pl_err *err)
     int next, rc = t->take_gradient(t->context, 0, &gradient);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     account.began = pl_seconds();
-    /* A peer without samples has no gradient: as one with a NaN, it sends a message of weight 0, and
-     * its momentum and error stay. */
+    /* A peer without samples has no gradient: as one with a NaN, it sends a message of weight 0,
+     * and its momentum and error stay. */
     if (!account.samples && (rc = o->setup.be->fill(gradient, NAN, o->n)))
         return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     next = pl_outer_before_step(o, t->value, gradient,
