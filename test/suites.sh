@@ -155,6 +155,7 @@ if have python3; then
     suite idle counted "ports that routers forward" "python3 test/nat/mapping.py $BUILD"
     suite idle counted "a swarm behind six kinds of routers" "python3 test/nat/swarm.py $BUILD/potluck"
     suite peers counted "peers behind routers" "python3 test/nat/pairs.py $BUILD --pair port port"
+    suite peers counted "peers behind IPv6 firewalls, and behind one router" "python3 test/nat/pairs.py $BUILD --more"
 else
     suite peers skip churn "no python3 found"
 fi

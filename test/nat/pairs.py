@@ -1,6 +1,7 @@
 """Two peers behind routers of every two kinds: which of them get a direct connection, by which way, how fast.
 
-usage: pairs.py BUILD [--pair A B] [--tries N] [--store]
+usage: pairs.py BUILD [--pair A B] [--more] [--tries N] [--store]
+       --more plays the pairs of IPv6 alone, and two peers behind one router
        pairs.py --table            the table of paper/swarm.md, from what was stored
 
     relay  other        public; other is there to tell both how it sees them
@@ -28,6 +29,7 @@ STORED = os.path.join(HERE, "pairs.json")
 PAPER = os.path.join(ROOT, "paper", "swarm.md")
 BEGIN, END = "<!-- pairs of routers -->", "<!-- end of pairs -->"
 KINDS = ["none", "firewall", "full", "restricted", "port", "cgnat", "symmetric"]
+MORE = [("none6", "none6"), ("none6", "firewall6"), ("firewall6", "none6"), ("firewall6", "firewall6"), ("shared", "shared")]
 # By the rules of TCP: with a public side always, without one if each side's port is the one that the other dials. A
 # symmetric router shows everybody another port, which does no harm if the other side lets any port of that address in.
 NEVER = {("symmetric", "symmetric"), ("symmetric", "port"), ("symmetric", "cgnat"), ("symmetric", "firewall")}
@@ -53,11 +55,11 @@ def rig(*arguments):
 
 
 class Peer:
-    def __init__(self, build, place, *options):
-        self.place, self.ip = place, rig("ip", NAME, place)
+    def __init__(self, build, family, place, *options):
+        self.place, self.ip = place, rig("ip6" if family == 6 else "ip", NAME, place)
         self.process = subprocess.Popen(
             ["ip", "netns", "exec", f"{NAME}-{place}", os.path.join(build, "interop", "peer"), "--report",
-             "--listen", f"/ip4/{self.ip}/tcp/4001", *options],
+             "--listen", f"/ip{family}/{self.ip}/tcp/4001", *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.addresses = []
 
@@ -83,10 +85,10 @@ class Peer:
 def play(build, kind_a, kind_b):
     """{"direct": whether, "ms": after the relayed connection, "at": the address}"""
     rig("up", NAME, kind_a, kind_b)
-    peers = []
+    family, peers = 6 if kind_a.endswith("6") else 4, []
 
     def start(*arguments):
-        peers.append(Peer(build, *arguments))
+        peers.append(Peer(build, family, *arguments))
         return peers[-1]
     try:
         relay = start("relay", "--relay").until("listening")["multiaddr"]
@@ -117,6 +119,10 @@ def table():
             r = found[a, b]
             cells.append(f"{r['direct']}/{r['tries']}" + (f", {r['median_ms']:.0f} ms" if r["direct"] else ""))
         lines.append(f"| {a} | {' | '.join(cells)} |")
+    lines += ["", "| a dials b | direct |", "| --- | --- |"]
+    for a, b in MORE:
+        r = found[a, b]
+        lines.append(f"| {a} dials {b} | {r['direct']}/{r['tries']}, {r['median_ms']:.0f} ms |")
     return "\n".join(lines)
 
 
@@ -135,7 +141,7 @@ def main():
         return 0
     build, options = sys.argv[1], sys.argv[2:]
     tries = int(options[options.index("--tries") + 1]) if "--tries" in options else 1
-    pairs = list(itertools.product(KINDS, KINDS))
+    pairs = MORE if "--more" in options else list(itertools.product(KINDS, KINDS))
     if "--pair" in options:
         i = options.index("--pair")
         pairs = [tuple(options[i + 1:i + 3])]
@@ -154,8 +160,10 @@ def main():
         print("0 passed, 0 failed, 1 skipped")
         return 0
     if "--store" in options:
+        with open(STORED) as f:
+            stored = {(r["a"], r["b"]): r for r in json.load(f)["pairs"] + results}
         with open(STORED, "w") as f:
-            json.dump({"pairs": results}, f, indent=1)
+            json.dump({"pairs": list(stored.values())}, f, indent=1)
             f.write("\n")
     print(f"{passed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0

@@ -4,7 +4,7 @@
 #   rig.sh up NAME KIND_A KIND_B    makes the hosts NAME-a and NAME-b, each behind a router of its kind, and on the
 #                                   internet between them NAME-relay (11.1.1.2) and NAME-other (11.2.2.2)
 #   rig.sh swarm NAME KIND...       NAME-relay as above, and for each kind a host: NAME-0, NAME-1, ...
-#   rig.sh ip NAME HOST             the host's own address
+#   rig.sh ip|ip6 NAME HOST         the host's own address
 #   rig.sh restart NAME HOST        its router forgets all mappings, as one that is switched off and on
 #   rig.sh move NAME HOST           its router gets another address on the internet
 #   rig.sh down NAME                removes them all
@@ -18,6 +18,8 @@
 #   igd         port-restricted, but forwards what its own prerouting rules translate: for a UPnP daemon (mapping.py)
 #   shared      port-restricted; b stands behind a's router
 #   cgnat       port-restricted, and behind the provider's router, which is so, too
+#   none6       a public IPv6 address and no other
+#   firewall6   the same, and only answers come in, as behind most home routers
 #
 # Mappings keep the port where it is free, as most routers do. What is not let in is dropped without a word. It takes
 # root, `ip` and `nft`; otherwise it says "skip" and why, and ends with status 77.
@@ -43,6 +45,12 @@ attach() { # namespace, N
     in_ns "$1" ip address add "11.$2.$2.2/24" dev wan
     in_ns net ip address add "11.$2.$2.1/24" dev "to$2"
     in_ns "$1" ip route add default via "11.$2.$2.1"
+    attach6 "$1" "$2" net "to$2"
+}
+attach6() { # namespace, N, namespace and device of the internet's side: 2001:db8:N::2
+    in_ns "$1" ip -6 address add "2001:db8:$2::2/64" dev wan nodad
+    in_ns "$3" ip -6 address add "2001:db8:$2::1/64" dev "$4" nodad
+    in_ns "$1" ip -6 route add default via "2001:db8:$2::1"
 }
 rules() { in_ns "$1" nft -f - || skip "nft makes no rules of this kind"; } # namespace; on standard input
 
@@ -91,14 +99,15 @@ nat() { # namespace, kind
 host() { # a or b, kind, N on the internet
     add "$1"
     case $2 in
-    none) attach "$1" "$3" ;;
-    firewall)
+    none | none6) attach "$1" "$3" ;;
+    firewall | firewall6)
         attach "$1" "$3"
         rules "$1" <<-END
-	table ip nat {
+	table inet nat {
 	    chain input { type filter hook input priority 0; policy drop;
 	        iifname lo accept
 	        ct state established,related accept
+	        meta l4proto icmpv6 accept
 	    }
 	}
 	END
@@ -134,6 +143,7 @@ host() { # a or b, kind, N on the internet
         in_ns "$1" ip route add default via 192.168.1.1
         ;;
     esac
+    case $2 in *6) in_ns "$1" ip -4 address flush dev wan ;; esac
 }
 
 name=${2:-}
@@ -142,7 +152,7 @@ begin() {
     [ "$(id -u)" = 0 ] || skip "it takes root"
     for tool in ip nft; do command -v $tool >/dev/null || skip "no $tool found (make test-deps)"; done
     down
-    add net && in_ns net sysctl -qw net.ipv4.ip_forward=1
+    add net && in_ns net sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
     add relay && attach relay 1
 }
 wan_route() { in_ns "$1" ip route replace default via "$2"; } # namespace, gateway: a device that was down has lost it
@@ -159,6 +169,7 @@ swarm)
     for kind; do host "$number" "$kind" $((number + 20)); number=$((number + 1)); done
     ;;
 ip) in_ns "$3" ip -4 -o address show | awk '$2 != "lo" { sub("/.*", "", $4); print $4 }' ;;
+ip6) in_ns "$3" ip -6 -o address show dev wan scope global | awk '{ sub("/.*", "", $4); print $4 }' ;;
 restart)
     # Masquerading forgets what it has mapped for a device that goes down.
     way=$(in_ns "router-$3" ip route show default | awk '{ print $3 }')
