@@ -66,9 +66,13 @@ int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct p
     const struct pl_params *p = &m->params;
     void **copy = calloc(p->count, sizeof *copy);
     struct st_writer *w = pl_safetensors_writer_new();
-    json_t *json = pl_vqgan_config_json(&m->config);
-    char *text = json ? pl_json_text(json, JSON_COMPACT) : NULL;
-    int rc = copy && w && text ? PL_OK : PL_ENOMEM;
+    json_t *json;
+    char *text;
+    int rc;
+    pl_json_begin();
+    json = pl_vqgan_config_json(&m->config);
+    text = pl_json_built(json, JSON_COMPACT);
+    rc = copy && w && text ? PL_OK : PL_ENOMEM;
     if (!rc) rc = pl_safetensors_writer_meta(w, "format", "pt");
     if (!rc) rc = pl_safetensors_writer_meta(w, "config", text);
     for (size_t i = 0; !rc && i < p->count; i++) {
