@@ -10,6 +10,7 @@
 #include "cmd/common/progress_line.h"
 #include "train_log.h"
 #include "data/files/file.h"
+#include "data/files/json.h"
 #include "data/models/checkpoint.h"
 #include "data/models/weights.h"
 #include "data/models/dalle_config.h"
@@ -97,10 +98,11 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
     /* Everything that --resume and generate need besides the tensors is in the metadata. */
     c.config = pl_dalle_config_to_json(&model->config);
     c.alias = aliases(model);
+    pl_json_begin(); /* the codec that has no memory is left out as if there were none */
     c.training = json_pack("{s:I, s:I, s:s*, s:O?}", "step", (json_int_t)step, "optimizer_steps",
                            (json_int_t)pl_optimizer_steps(optimizer), "codec",
                            codec && *codec ? codec : NULL, "data", position);
-    if (!path || !c.config || !c.alias || !c.training)
+    if (!path || !c.config || !c.alias || !c.training || pl_json_failed())
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", folder);
     else rc = pl_checkpoint_save(&c, path, err);
     /* Older ones are removed only after the new one is complete. */
