@@ -161,6 +161,52 @@ static void garbage(void **state)
     close_node(&n[1]);
 }
 
+/* A node that wants to be called back gives its ID; only the node of that ID is available. */
+struct called_back {
+    struct node *from, *to;
+    struct bytes request;
+    int done, status, available;
+};
+
+static void on_answer(void *context, const struct rpc_result *r)
+{
+    struct called_back *c = context;
+    struct dht_answer a;
+    c->status = r->status;
+    if (!c->status) c->status = dht_read_answer(&a, DHT_PING, 0, r->data, r->n, NULL);
+    if (!c->status) {
+        c->available = a.available;
+        dht_answer_clear(&a);
+    }
+    note(&c->done);
+}
+
+static void ask_for_a_call(void *context)
+{
+    struct called_back *c = context;
+    rpc_call_unary(c->from->host, &c->to->me.id, dht_call_name(DHT_PING), bytes_at(&c->request),
+                   bytes_length(&c->request), 10, on_answer, c);
+}
+
+static void the_node_that_answers_is_the_one_that_asked(void **state)
+{
+    struct node n[2];
+    open_nodes(n, 2, loop);
+    for (int is_other = 0; is_other <= 1; is_other++) {
+        struct called_back c = { .from = &n[1], .to = &n[0] };
+        struct dht_id id = *dht_state_self(&n[1].dht->core.state);
+        id.bytes[19] ^= (uint8_t)is_other;
+        assert_int_equal(dht_write_ping(&c.request, &id, 1), PL_OK);
+        loop_post(loop, ask_for_a_call, &c);
+        assert_true(await(&c.done, 1));
+        assert_int_equal(c.status, PL_OK);
+        assert_int_equal(c.available, !is_other);
+        bytes_clear(&c.request);
+    }
+    close_node(&n[0]);
+    close_node(&n[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +217,7 @@ int main(void)
         cmocka_unit_test(newcomers_get_records),
         cmocka_unit_test(dead_nodes),
         cmocka_unit_test(garbage),
+        cmocka_unit_test(the_node_that_answers_is_the_one_that_asked),
     };
     return cmocka_run_group_tests(tests, open_loop, close_loop);
 }
