@@ -83,6 +83,9 @@ static void a_folder_as_a_server_shows_it(void **state)
           { "http://h/f/a.parquet" } },
         { "<a href=s/a.parquet>", { "http://h/f/s/a.parquet" } },
         { "<a href=a&#39;&#x3c;&lt;&b.parquet>", { "http://h/f/a%27%3C%3C%26b.parquet" } },
+        { "<a href=a&amp;&gt;&quot;&apos;.parquet>", { "http://h/f/a%26%3E%22%27.parquet" } },
+        { "<a href=%61b%63.parquet>", { "http://h/f/abc.parquet" } },
+        { "<a href=a.parquet class=x href=b.parquet>", { "http://h/f/a.parquet" } }, /* the first */
         { "<a href=c%3Ad.parquet>", { "http://h/f/c%3Ad.parquet" } },
         /* what leads elsewhere, invalid ones, and one that counts */
         { "<a href=../a.parquet><a href=/g/a.parquet><a href=//g/f/a.parquet><a href=.parquet>"

@@ -214,6 +214,8 @@ static void the_board_is_in_order(void **state)
     assert_true(out[0].seconds == 3);
     assert_string_equal(out[1].key, "a");
     assert_string_equal(out[2].key, "b");
+    assert_int_equal(history_board(h, out, 1, &n, NULL), PL_OK); /* each question begins anew */
+    assert_int_equal(strlen(out[0].key), HISTORY_KEY_MAX);
     history_close(h);
 }
 

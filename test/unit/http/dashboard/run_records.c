@@ -18,6 +18,8 @@ static int end(void **state)
 {
     dht_dictionary_clear(&d);
     run_records_clear(&l);
+    assert_true(!l.metrics && !l.progress && !l.report && !l.searching && !l.refused &&
+                !l.metrics_count && !l.progress_count && !l.report_count);
     return 0;
 }
 
@@ -68,8 +70,8 @@ static void progress_of_a_run(void **state)
                                  .samples_per_second = 2,
                                  .time = NOW };
     struct bytes b = { 0 };
-    put("left", "\xc0", 1, NOW + 20);
     put("bad", "x", 1, NOW + 20);
+    put("left", "\xc0", 1, NOW + 20);
     assert_int_equal(progress_write(&b, &r), PL_OK);
     put_bytes("a", &b, NOW + 20);
     for (int again = 0; again < 2; again++) assert_int_equal(run_records_progress(&l, &d), PL_OK);

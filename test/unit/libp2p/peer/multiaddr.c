@@ -154,6 +154,30 @@ static void refused_bytes(void **state)
                      PL_OK); /* a path has them */
 }
 
+/* The protocols' numbers in multicodec's table. */
+static void codes(void **state)
+{
+    static const struct {
+        const char *text;
+        unsigned code;
+    } all[] = {
+        { "/ip4/1.2.3.4", 4 },   { "/tcp/1", 6 },    { "/ip6/::1", 41 },   { "/dns/a", 53 },
+        { "/dns4/a", 54 },       { "/dns6/a", 55 },  { "/dnsaddr/a", 56 }, { "/udp/1", 273 },
+        { "/p2p-circuit", 290 }, { "/unix/a", 400 }, { "/p2p/" ID, 421 },  { "/ipfs/" ID, 421 },
+        { "/tls", 448 },         { "/quic", 460 },   { "/quic-v1", 461 },  { "/ws", 477 },
+        { "/wss", 478 },
+    };
+    for (size_t i = 0; i < PL_COUNT(all); i++) {
+        struct multiaddr a;
+        struct cursor c = { a.bytes, 0 };
+        uint64_t code;
+        assert_int_equal(multiaddr_from_text(&a, all[i].text, NULL), PL_OK);
+        c.left = a.length;
+        assert_int_equal(get_varint(&c, &code), PL_OK);
+        assert_int_equal(code, all[i].code);
+    }
+}
+
 /* What a dialer takes from an address. */
 static void targets(void **state)
 {
@@ -222,11 +246,14 @@ static void the_peer_at_the_end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(printed),     cmocka_unit_test(refused_texts),
-        cmocka_unit_test(limits),      cmocka_unit_test(refused_bytes),
-        cmocka_unit_test(targets),     cmocka_unit_test(the_peer_at_the_end),
-        cmocka_unit_test(not_dialled), cmocka_unit_test(connections)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(printed),
+                                        cmocka_unit_test(refused_texts),
+                                        cmocka_unit_test(limits),
+                                        cmocka_unit_test(refused_bytes),
+                                        cmocka_unit_test(codes),
+                                        cmocka_unit_test(targets),
+                                        cmocka_unit_test(the_peer_at_the_end),
+                                        cmocka_unit_test(not_dialled),
+                                        cmocka_unit_test(connections) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,10 @@ static void base58_is_bounded(void **state)
 /* Keys of at most 42 bytes are in the ID, longer ones by their hash. */
 static void ids_of_keys(void **state)
 {
+    static const uint8_t sha256[] = { 0xfa, 0x26, 0x70, 0x46, 0x40, 0x54, 0xcb, 0x1d,
+                                      0x42, 0xc6, 0xfa, 0xd0, 0x18, 0x69, 0xb7, 0x6e,
+                                      0x6c, 0xfd, 0x4a, 0x87, 0xbe, 0xe6, 0xaf, 0x25,
+                                      0x1c, 0x9a, 0x92, 0xda, 0x8d, 0xed, 0x62, 0xb6 };
     uint8_t key[43];
     struct peer_id id;
     const uint8_t *inside;
@@ -78,6 +82,7 @@ static void ids_of_keys(void **state)
     peer_id_of_key(&id, key, 43);
     assert_int_equal(id.length, 34);
     assert_memory_equal(id.bytes, "\x12\x20", 2);
+    assert_memory_equal(id.bytes + 2, sha256, sizeof sha256);
     assert_null(peer_id_key(&id, &n));
     peer_id_of_key(&id, NULL, 0);
     assert_int_equal(id.length, 2);

@@ -25,6 +25,10 @@ static void request(void **state)
     assert_true(!back.closer && !back.closer_count);
     kad_clear(&back);
     bytes_clear(&out);
+    m = (struct kad_message){ .type = KAD_FIND_NODE, .key_bytes = 1 };
+    assert_int_equal(kad_put(&out, &m), PL_OK);
+    assert_int_equal(bytes_length(&out), 6); /* a length, the type, the key */
+    bytes_clear(&out);
     m = (struct kad_message){ .type = KAD_PING };
     assert_int_equal(kad_put(&out, &m), PL_OK);
     assert_int_equal(bytes_length(&out), 3); /* neither a key nor a cluster */

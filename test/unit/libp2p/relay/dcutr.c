@@ -47,6 +47,23 @@ static void hundreds_of_addresses(void **state)
     assert_int_equal(m.address_count, PUNCH_ADDRESSES_MAX);
 }
 
+/* Relayed addresses lead nowhere new. */
+static void relayed_addresses_are_left_out(void **state)
+{
+    struct dcutr_message m = { .type = DCUTR_CONNECT }, got;
+    struct bytes out = { 0 };
+    m.addresses[0] = at(
+        "/ip4/8.8.8.8/tcp/1/p2p/QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N/p2p-circuit");
+    m.addresses[1] = at("/unix/a"); /* nothing that can be dialled */
+    m.addresses[2] = at("/ip4/8.8.8.8/tcp/2");
+    m.address_count = 3;
+    assert_int_equal(dcutr_put(&out, &m), PL_OK);
+    assert_int_equal(dcutr_get(&got, bytes_at(&out) + 1, bytes_length(&out) - 1), PL_OK);
+    assert_int_equal(got.address_count, 1);
+    assert_true(multiaddr_equal(&got.addresses[0], &m.addresses[2]));
+    bytes_clear(&out);
+}
+
 static void what_cannot_be_read(void **state)
 {
     static const uint8_t no_type[] = { 0x12, 0x01, 0x04 }, unknown[] = { 0x08, 0x65 };
@@ -141,8 +158,11 @@ static void the_other_direction(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bytes),           cmocka_unit_test(hundreds_of_addresses),
-        cmocka_unit_test(what_cannot_be_read), cmocka_unit_test(what_a_stranger_may_have_dialed),
+        cmocka_unit_test(the_bytes),
+        cmocka_unit_test(hundreds_of_addresses),
+        cmocka_unit_test(relayed_addresses_are_left_out),
+        cmocka_unit_test(what_cannot_be_read),
+        cmocka_unit_test(what_a_stranger_may_have_dialed),
         cmocka_unit_test(the_other_direction),
     };
     return cmocka_run_group_tests_name("dcutr", tests, NULL, NULL);
