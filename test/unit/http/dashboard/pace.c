@@ -1,4 +1,5 @@
 /* pace.c - the page's figures by wall clock, and whether a run is live, silent or ended. */
+#include "net/http/dashboard/pace.h"
 #include "test/unit/http/feed_client.h"
 #include "test/unit/unit.h"
 
@@ -106,11 +107,104 @@ static void a_run_without_peers_is_not_live(void **state)
     http_server_close(s);
 }
 
+/* --- the window of points --------------------------------------------------------------------- */
+
+static struct pace p;
+
+/* One peer that has counted so many samples. */
+static void add(double time, int64_t step, const char *key, int64_t samples)
+{
+    struct dashboard_report r = { .record = { .samples = samples } };
+    const struct seen s = { .report = &r, .report_count = key ? 1 : 0 };
+    snprintf(r.key, sizeof r.key, "%s", key ? key : "");
+    assert_int_equal(pace_add(&p, &s, time, step, 10), PL_OK);
+}
+
+static int no_points(void **state)
+{
+    pace_clear(&p);
+    assert_true(!p.count && !p.last && !p.last_count && p.samples == 0 && p.last_time == 0);
+    return 0;
+}
+
+/* Twenty seconds with a step in them. */
+static void figures_need_time_and_a_step(void **state)
+{
+    assert_true(isnan(pace_rate(&p)) && isnan(pace_step_s(&p)));
+    add(1000, 5, NULL, 0);
+    add(1019.9, 6, NULL, 0);
+    assert_true(isnan(pace_rate(&p)) && isnan(pace_step_s(&p)));
+    add(1020, 6, NULL, 0);
+    assert_true(pace_rate(&p) == 0.5 && pace_step_s(&p) == 20); /* 10 samples a step */
+    no_points(NULL);
+    add(1000, 5, NULL, 0);
+    add(1030, 5, NULL, 0);
+    assert_true(isnan(pace_rate(&p)) && isnan(pace_step_s(&p)));
+}
+
+/* A point every five seconds, for five minutes. */
+static void the_window_is_bounded(void **state)
+{
+    add(1000, 0, NULL, 0);
+    add(1001, 1, NULL, 0);
+    add(1002, 2, NULL, 0);
+    assert_int_equal(p.count, 2); /* the last one moves */
+    assert_true(p.point[0].time == 1000 && p.point[1].time == 1002 && p.point[1].step == 2);
+    add(1006.5, 3, NULL, 0);
+    assert_int_equal(p.count, 2); /* it was not yet five seconds behind the first */
+    add(1012, 4, NULL, 0);
+    assert_int_equal(p.count, 3);
+    add(1300, 5, NULL, 0);
+    assert_true(p.point[0].time == 1000);
+    add(1301, 6, NULL, 0);
+    assert_true(p.point[0].time == 1006.5);
+    no_points(NULL);
+    for (int i = 0; i < 200; i++) add(1000 + 4.9 * i, i, NULL, 0);
+    assert_true(p.count <= PACE_POINTS && p.point[0].time >= 1000 + 4.9 * 199 - PACE_WINDOW);
+    assert_float_equal(pace_rate(&p), 10 / 4.9, 1e-6);
+    assert_float_equal(pace_step_s(&p), 4.9, 1e-6);
+}
+
+static void what_counts_grow_by(void **state)
+{
+    add(1000, 5, "a", 500);
+    add(1030, 5, "a", 800);
+    assert_true(p.samples == 300);
+    add(1060, 5, "a", 40); /* it has begun anew */
+    assert_true(p.samples == 340);
+    add(1061, 5, "a", INT64_MAX); /* at most a million a second */
+    assert_true(p.samples == 340 + 1e6);
+    add(1071, 6, "b", 1000000); /* what is new brings nothing; a step takes the target */
+    assert_true(p.samples == 340 + 1e6 + 10);
+    add(1081, 7, "b", 1000005); /* fewer than the step has taken */
+    assert_true(p.samples == 340 + 1e6 + 20);
+}
+
+/* A clock that is set back, and a run that begins anew. */
+static void what_was_measured_before_is_dropped(void **state)
+{
+    add(1000, 5, "a", 0);
+    add(1030, 6, "a", 100);
+    add(1029, 6, "a", 100);
+    assert_int_equal(p.count, 1);
+    add(1059, 7, "a", 200);
+    assert_int_equal(p.count, 2);
+    assert_true(pace_step_s(&p) == 30);
+    assert_float_equal(pace_rate(&p), 100 / 30.0, 1e-9);
+    add(1089, 3, "a", 300);
+    assert_int_equal(p.count, 1);
+    assert_true(isnan(pace_rate(&p)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pace_is_that_of_the_wall_clock),
         cmocka_unit_test(a_run_without_peers_is_not_live),
+        cmocka_unit_test_setup_teardown(figures_need_time_and_a_step, no_points, no_points),
+        cmocka_unit_test_setup_teardown(the_window_is_bounded, no_points, no_points),
+        cmocka_unit_test_setup_teardown(what_counts_grow_by, no_points, no_points),
+        cmocka_unit_test_setup_teardown(what_was_measured_before_is_dropped, no_points, no_points),
     };
     return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
 }
