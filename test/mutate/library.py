@@ -15,6 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 WORK = os.path.join(ROOT, os.environ.get('BUILD', 'build'), 'mutate')
 TREE = os.path.join(WORK, 'tree')
 MEMORY_MAX = 12 << 30  # bytes of addresses of a process: more than any test takes, less than the machine has
+os.environ.pop('BUILD', None)  # the copy has a build of its own
 os.environ['CCACHE_NOHASHDIR'] = '1'  # so that the copy shares what was compiled elsewhere
 # These tests replace functions when they are linked (LDWRAP), or need objects besides the library's: make links them.
 REPLACES = {'memory', 'memory_libp2p', 'memory_hivemind', 'attacks', 'simulator'}
@@ -53,7 +54,7 @@ def must(command):
 def make(arguments):
     cached = 'ccache ' if shutil.which('ccache') else ''
     compilers = ' '.join('%s="%s"' % (v, os.environ.get(v) or cached + of) for v, of in (('CC', 'gcc'), ('CXX', 'g++')))
-    return 'make --no-print-directory -s -j2 NVCC= %s %s' % (compilers, arguments)
+    return 'make --no-print-directory -s -j2 BUILD=build NVCC= %s %s' % (compilers, arguments)
 
 
 def words(expression):

@@ -316,14 +316,15 @@ def main():
     folders = [r for r in FOLDERS if any(m.path.startswith(r + '/') for m in mutants)] if o.list else o.folder or list(FOLDERS)
     built = library.Library('cuda' in folders)
     rows = [row.split('\t', 3) for row in run('BUILD=build sh test/suites.sh', 120)[2].splitlines() if row.count('\t') == 3]
-    rates = load_rates()
     for folder in folders:
         own = [m for m in mutants if m.path.startswith(folder + '/')] if o.list else candidates(folder, random.Random(o.seed))
-        rates[folder] = play(folder, own, o.n if not o.list else 0, o.seed, built, rows, o.suites, o.minutes)
-    if o.store and not o.list:
-        with open(RATES, 'w') as f:
-            json.dump(rates, f, indent=1, sort_keys=True)
-            f.write('\n')
+        rate = play(folder, own, o.n if not o.list else 0, o.seed, built, rows, o.suites, o.minutes)
+        if o.store and not o.list:
+            rates = load_rates()
+            rates[folder] = rate
+            with open(RATES, 'w') as f:
+                json.dump(rates, f, indent=1, sort_keys=True)
+                f.write('\n')
 
 
 if __name__ == '__main__':
