@@ -31,22 +31,25 @@ LIFE = 3600  # s of a record, the longest that a node keeps: more than this scri
 class Program:
     """One of ours that serves, until it is left."""
 
-    def __init__(self, *words):
-        self.complaints = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([POTLUCK, *words], stdout=subprocess.PIPE, stderr=self.complaints, text=True)
+    def __init__(self, *words):  # into files: a pipe that nobody reads fills, and then a trainer stops
+        self.output, self.complaints = tempfile.NamedTemporaryFile("a+"), tempfile.NamedTemporaryFile("a+")
+        self.process = subprocess.Popen([POTLUCK, *words], stdout=self.output, stderr=self.complaints)
+
+    @staticmethod
+    def lines(file):
+        with open(file.name) as f:
+            return [line for line in f if line.endswith("\n")]
 
     def said(self, start):
         """What follows these words on standard error, once there."""
-        def look():
-            self.complaints.seek(0)
-            return [line[len(start):].strip() for line in self.complaints if line.startswith(start)]
-        return (wait_for(look) or [None])[0]
+        found = wait_for(lambda: [line[len(start):].strip() for line in self.lines(self.complaints) if line.startswith(start)])
+        return (found or [None])[0]
 
     def event(self, name):
-        while True:
-            value = json.loads(steps.line(self.process, PATIENCE))
-            if value["event"] == name:
-                return value
+        found = wait_for(lambda: [e for e in map(json.loads, self.lines(self.output)) if e["event"] == name])
+        if not found:
+            raise RuntimeError(f"no event {name}: {self.lines(self.complaints)[-3:]}")
+        return found[0]
 
     def __enter__(self):
         return self
