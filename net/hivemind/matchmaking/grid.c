@@ -1,4 +1,9 @@
-/* grid.c - the number of group bits, by the number of peers and the epoch. */
+/* grid.c - the number of group bits, by the number of peers and the epoch. [Moshpit SGD 3.2]
+ *
+ *   peers    from the records of progress, at most TRUST times what our groups show
+ *   digits   the least d with peers / 2^d <= GROUP sqrt(2) s,   1/sqrt(2) <= s < sqrt(2)
+ *
+ * s is the epoch's: see grid.h for why the limit moves. */
 #include "grid.h"
 
 #include <math.h>
@@ -13,11 +18,13 @@ void grid_hint(struct grid *g, size_t digits)
 
 void grid_round(struct grid *g, size_t group, size_t digits)
 {
+    /* Bits are random, so each of the 2^digits keys has about as many peers as ours. */
     const double seen = ldexp((double)group, (int)digits);
     if (group < 2) {
         g->alone++;
         return;
     }
+    /* After rounds alone the old mean is of another grid, or of none. */
     if (g->alone || !g->met) g->met = seen;
     else g->met += GRID_RATE * (seen - g->met);
     g->alone = 0;
@@ -28,6 +35,7 @@ double grid_peers(const struct grid *g, size_t records)
     double n = (double)records;
     /* The others may have more digits or fewer; fewer where strangers' records count too much. */
     if (g->alone) return ldexp(n, -(int)((g->alone - 1) % GRID_TRIES));
+    /* False records raise the estimate up to this; groups show the truth after a few rounds. */
     if (g->met > 0) n = fmin(n, GRID_TRUST * g->met);
     return records >= GRID_RECORDS ? fmax(n, g->met) : n;
 }
@@ -43,7 +51,7 @@ static double dither(int64_t epoch)
 
 size_t grid_digits(double peers, int64_t epoch)
 {
-    const double scale = exp2(dither(epoch) - 0.5);
+    const double scale = exp2(dither(epoch) - 0.5); /* s */
     size_t digits = 0;
     if (peers <= GRID_ALONE * scale) return 0;
     while (digits < GRID_DIGITS_MAX && ldexp(GRID_GROUP * M_SQRT2 * scale, (int)digits) < peers)

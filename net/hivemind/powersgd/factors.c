@@ -71,6 +71,8 @@ static int open_matrix(struct factors *f, size_t index, size_t a, size_t b)
     if (!m->M || !m->Q || !m->P || !m->next || (f->feedback == FACTORS_OWN && !m->own))
         return PL_ENOMEM;
     if (a * b > f->scratch_n) f->scratch_n = a * b;
+    /* No error yet. The first Q is random, and P = W Q a random projection [alg. 1]; later
+     * rounds begin with the Q of the round before. */
     memset(m->M, 0, a * b * sizeof *m->M);
     return draw(f, m);
 }
@@ -83,6 +85,7 @@ static int open_phase(struct factors_phase *p, size_t tensors)
     return p->elements && p->method && p->tensor ? PL_OK : PL_ENOMEM;
 }
 
+/* A factor is compressed like any tensor of its size. */
 static void add_factor(struct factors_phase *p, const struct factors_options *o, float *factor,
                        size_t elements)
 {
@@ -109,6 +112,7 @@ static int open_phases(struct factors *f, const struct factors_options *o)
             next++;
             continue;
         }
+        /* Vectors and small matrices travel whole, once, in phase Q. */
         if (pl_wire_elements(&q->elements[q->tensors], &o->schema[t].type, NULL)) return PL_EUSE;
         q->method[q->tensors] = o->method[t];
         q->tensor[q->tensors++] = NULL; /* of each round */
@@ -228,6 +232,7 @@ int factors_begin(struct factors *f, float *const *gradient)
     for (size_t i = 0; !rc && i < f->count; i++) {
         struct factors_matrix *m = &f->matrix[i];
         const size_t n = (size_t)m->a * (size_t)f->rank;
+        /* P = W Q: the columns that the group averages in phase P */
         if ((rc = refill(f, m)) || (rc = multiply(f, m, gradient[m->index]))) return rc;
         if (is_sound(m->P, n)) continue;
         /* A NaN in M would stay there permanently, and an absurd Q until a round succeeds. */
@@ -248,10 +253,12 @@ int factors_project(struct factors *f, float *const *gradient)
         struct factors_matrix *m = &f->matrix[i];
         const float *G = gradient[m->index];
         pl_orthogonalize(m->P, m->a, f->rank);
+        /* Q' = M^T P + G^T P */
         memset(m->next, 0, (size_t)m->b * r * sizeof *m->next);
         rc = f->be->linear_dw(m->next, NULL, m->M, m->P, m->a, f->rank, m->b);
         if (!rc) rc = f->be->linear_dw(m->next, NULL, G, m->P, m->a, f->rank, m->b);
         if (!rc && !is_sound(m->next, (size_t)m->b * r)) rc = PL_EFORMAT;
+        /* `next` becomes the group's mean; the textbook's error needs this peer's own. */
         if (!rc && m->own) memcpy(m->own, m->next, (size_t)m->b * r * sizeof *m->own);
     }
     for (size_t t = 0; t < f->tensors; t++)
@@ -275,8 +282,12 @@ static int finish_matrix(struct factors *f, struct factors_matrix *m, float *G)
     const size_t n = (size_t)m->a * (size_t)m->b;
     float *Q = m->Q;
     int rc = subtract(f, m, G, m->own ? m->own : m->next);
+    /* P Q'^T with the group's Q' is in the scratch buffer already where the error was computed from
+     * it. */
     if (!rc && !m->own) rc = f->be->copy(G, f->scratch, n);
     else if (!rc) rc = f->be->linear(G, m->P, m->next, NULL, m->a, f->rank, m->b);
+    /* Warm start: the next P = W Q continues the power iteration, which one round alone would leave
+     * after a single step. */
     memcpy(Q, m->next, (size_t)m->b * (size_t)f->rank * sizeof *Q);
     return rc;
 }
@@ -291,6 +302,7 @@ int factors_finish(struct factors *f, float *const *gradient)
         if (!rc) rc = f->be->sumsq(&part, m->M, (size_t)m->a * (size_t)m->b);
         sum += part;
     }
+    /* |M| over all matrices; the comparison is false for NaN, too. */
     if (!rc && !(sqrt(sum) <= FACTORS_ERROR_MAX * f->largest))
         for (size_t i = 0; i < f->count; i++) forget_error(f, &f->matrix[i]);
     return rc;

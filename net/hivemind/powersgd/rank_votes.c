@@ -1,4 +1,9 @@
-/* rank_votes.c - a state's rank by its shapes, and the votes of several states. */
+/* rank_votes.c - a state's rank by its shapes, and the votes of several states. [spec
+ * wire-extensions A.4]
+ *
+ * A state of PowerSGD is one Q (b,r) for each compressed matrix, in the order of the tensors. So r
+ * is the first shape's last size, and it is right if exactly the matrices that are compressed at
+ * this r are there, each with its own b. */
 #include "rank_votes.h"
 
 int rank_of_state(int *rank, const struct state_load *state, const struct schema_tensor *schema,
@@ -8,6 +13,7 @@ int rank_of_state(int *rank, const struct state_load *state, const struct schema
     int64_t r;
     *rank = 0;
     if (!state->count) return PL_OK;
+    /* A false rank compresses another number of matrices, or makes other shapes. */
     r = state->tensors[0].type.dims == 2 ? state->tensors[0].type.size[1] : 0;
     if (r < 1 || r > FACTORS_RANK_MAX || factors_count(schema, tensors, (int)r) != state->count)
         return pl_fail(err, PL_EUSE, "PowerSGD: %zu factors of rank %lld are not of our model",
@@ -50,6 +56,7 @@ int rank_votes_most(const struct rank_votes *v, size_t *votes)
 int rank_votes_decided(const struct rank_votes *v)
 {
     size_t votes;
+    /* More than half of all votes that can come: the others cannot outnumber them. */
     rank_votes_most(v, &votes);
     return 2 * votes > RANK_VOTES_MAX || v->count == RANK_VOTES_MAX;
 }

@@ -1,4 +1,11 @@
-/* run_manifest.c - the run's manifest: to JSON, from a stranger's JSON, compared, signed. */
+/* run_manifest.c - the run's manifest: to JSON, from a stranger's JSON, compared, signed.
+ *
+ *   a peer that trains    options -> JSON -> signed by its identity -> stored under two keys
+ *   a newcomer            value -> signature checked -> JSON checked, field by field -> options
+ *   a peer of the run     its own manifest and another one: each field that differs, in a sentence
+ *
+ * One table, `fields`, serves all three. Whatever a stranger writes is checked against it before it
+ * is used: the type, the range, the length, printable characters. */
 #include "run_manifest.h"
 #include "data/files/json.h"
 
@@ -44,6 +51,7 @@ static const struct field {
 #undef AT
 };
 
+/* A field's place in a manifest, by the table. */
 static char *text_of(const struct run_manifest *m, const struct field *f)
 {
     return (char *)(uintptr_t)m + f->at;
@@ -89,6 +97,7 @@ int manifest_write(char **text, const struct run_manifest *m, struct pl_err *err
         if (f->kind == TEXT && !is_plain(text_of(m, f), strlen(text_of(m, f))))
             return pl_fail(err, PL_EUSE, "manifest: %s: only printable ASCII can be published",
                            f->shown);
+    /* Keys in order and no spaces: the same settings are the same bytes. */
     pl_json_begin();
     root = to_json(m);
     *text = pl_json_built(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
@@ -112,6 +121,7 @@ static int read_text(char *to, size_t capacity, const json_t *j)
 static int read_field(struct run_manifest *m, const struct field *f, const json_t *j,
                       struct pl_err *err)
 {
+    /* 0 for whatever is not a number; its type is checked below. */
     const double x = json_number_value(j);
     int good = x >= f->least && x <= f->most; /* false for NaN */
     switch (f->kind) {
@@ -155,6 +165,7 @@ static int from_json(struct run_manifest *m, const json_t *root, struct pl_err *
     int rc = PL_OK;
     if (!json_is_integer(version))
         return pl_fail(err, PL_EFORMAT, "manifest: not a manifest of a run");
+    /* A newer version may have fields that this peer would have to obey. */
     if (json_integer_value(version) != MANIFEST_VERSION)
         return pl_fail(err, PL_EFORMAT, "manifest: of another version than %d: update potluck",
                        MANIFEST_VERSION);
@@ -246,6 +257,8 @@ static int compare_models(struct pl_err *all, const struct run_manifest *ours,
 int manifest_compare(const struct run_manifest *ours, const struct run_manifest *theirs,
                      struct pl_err *err)
 {
+    /* All differences in one sentence, so that a user corrects them at once. Settings of outer steps
+     * count only where both sides make such steps. */
     struct pl_err all = { "" };
     const int outer = strcmp(ours->algorithm, "gradients") &&
                       !strcmp(ours->algorithm, theirs->algorithm);
@@ -258,7 +271,8 @@ int manifest_compare(const struct run_manifest *ours, const struct run_manifest 
 
 /* --- the record ------------------------------------------------------------------------------- */
 
-/* The text that the peer's identity signs. */
+/* The text that the peer's identity signs. The tag keeps the signature from being taken for one
+ * under another kind of message; the subkey binds it to this record's owner. */
 static int signed_part(struct bytes *out, const void *subkey, size_t subkey_n, const void *text,
                        size_t n)
 {
@@ -298,6 +312,7 @@ static int read_signed(struct manifest_record *r, const struct peer_id *of, cons
     int rc;
     if (text->n > MANIFEST_BYTES_MAX || key->n > PUBLIC_KEY_MAX || signature->n > SIGNATURE_MAX)
         return pl_fail(err, PL_EPROTO, "_manifest: a field is too long");
+    /* A peer ID is a hash of the key, or the key itself: nobody can claim another peer's. */
     peer_id_of_key(&r->peer, key->bytes, key->n);
     if (of && !peer_id_equal(of, &r->peer)) return PL_ENOTFOUND;
     rc = signed_part(&message, subkey, subkey_n, text->bytes, text->n);
