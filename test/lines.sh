@@ -25,7 +25,8 @@ group_of='function group(path,   part) {
         if (path ~ /\/(resources|budget|stream_budget|rate_limit|dht_quota|dht_share|hash_index|reliability|averager_witness|state_witness)\./ ||
             path ~ /\/(averager_faults|claims|state_claim|liveness|attend[a-z]+|bans|auth_nonce|slots|handshakes|failures|host_name|credential)\./)
             return "bounds on strangers"
-        if (path ~ /libp2p\/.*\/(dcutr|dcutr_message|punch|observed|dial_charges)\./) return "connections through NATs"
+        if (path ~ /libp2p\/.*\/(dcutr|dcutr_message|punch|observed|dial_charges|port_mapping|gateway)\./) return "connections through NATs"
+        if (path ~ /^net\/.*powersgd/) return "PowerSGD in a run"
         if (path ~ /data\/files\/json/) return "JSON when memory runs out"
         return "the same: " (part[1] ~ /^(ref|runtime|data)$/ ? "ref, runtime, data" : part[1] ~ /^(fast|cuda)$/ ? "fast, cuda" : part[1])
     }

@@ -21,7 +21,7 @@ struct machine {
     struct pickle_value **stack; /* NULL entries are marks */
     size_t depth, capacity;
     struct pickle_value **memo;
-    size_t memos, memo_capacity, memo_next;
+    size_t memo_capacity, memo_next;
     const char *where;
     struct pl_err *err;
 };

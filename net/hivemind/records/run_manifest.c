@@ -257,8 +257,8 @@ static int compare_models(struct pl_err *all, const struct run_manifest *ours,
 int manifest_compare(const struct run_manifest *ours, const struct run_manifest *theirs,
                      struct pl_err *err)
 {
-    /* All differences in one sentence, so that a user corrects them at once. Settings of outer steps
-     * count only where both sides make such steps. */
+    /* All differences in one sentence, so that a user corrects them at once. Settings of outer
+     * steps count only where both sides make such steps. */
     struct pl_err all = { "" };
     const int outer = strcmp(ours->algorithm, "gradients") &&
                       !strcmp(ours->algorithm, theirs->algorithm);
