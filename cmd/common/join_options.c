@@ -21,14 +21,14 @@ const struct option_row join_rows[] = {
     { "listen", "MULTIADDR", NULL, OPT_LIST(listen),
       "where to listen; may be repeated (default: /ip4/0.0.0.0/tcp/0, any free port)" },
     { "announce", "MULTIADDR", NULL, OPT_LIST(announce),
-      "address to tell other peers instead of our own, for a peer behind a router; may be "
-      "repeated" },
+      "address to advertise instead of our own, for a peer behind a router; may be repeated" },
     { "identity", "FILE", NULL, OPT_PATH(identity),
       "private key of our peer ID, created if the file is missing (default: a new key each time)" },
     { "client-mode", NULL, NULL, OPT_FLAG(client_mode),
       "only dial out and accept no connections, for a peer that is not publicly reachable" },
     { "relay", NULL, NULL, OPT_FLAG(relay),
-      "carry the small connections of peers that others cannot reach; they find us by themselves" },
+      "relay connections, up to small limits, for peers that are not publicly reachable; they "
+      "find us through the DHT" },
     { "no-port-mapping", NULL, NULL, OPT_FLAG(no_port_mapping),
       "do not ask the router to forward our port (NAT-PMP, UPnP)" },
     { NULL, NULL, NULL, OPT_TABLE(membership, membership_rows), NULL },

@@ -126,7 +126,7 @@ static int run_conform(int argc, char **argv)
     if (conform_peer_misused(&o.peer, o.golden != NULL)) return 2;
     if (o.is_bench) o.pair.timing = PAIR_BENCH;
     if ((o.golden || o.page) && o.is_bench) {
-        command_misused("conform", "--bench goes with neither --golden nor --report");
+        command_misused("conform", "--bench cannot be combined with --golden or --report");
         return 2;
     }
     if (pl_backend_open(&be, o.backend, &err)) {

@@ -46,7 +46,7 @@ static const struct option_row rows[] = {
 static int run_join(int argc, char **argv);
 const struct command command_join = {
     .name = "join",
-    .summary = "train in somebody's run: one address tells the rest",
+    .summary = "train in an existing run, by the address of one of its peers",
     .synopsis = "MULTIADDR [OPTION ...]\nhttps://PAGE [OPTION ...]",
     .about =
         "Asks the peer at MULTIADDR, any peer that trains, for the manifest of its run: model, "

@@ -65,9 +65,10 @@ static int check(struct peer_options *o)
 {
     const struct join_options *join = &o->join;
     if (join->client_mode && (join->listen.count || !join->join.count || join->relay))
-        return command_misused("peer",
-                               "--client-mode accepts no connections: it needs --join, and goes "
-                               "with neither --listen nor --relay");
+        return command_misused(
+            "peer",
+            "--client-mode accepts no connections: it needs --join, and excludes --listen and "
+            "--relay");
     if (o->page.wanted && !o->run)
         return command_misused("peer", "--dash shows a run: --run ID is needed");
     if (o->save.folder && !o->run)

@@ -99,8 +99,7 @@ const struct option_row train_own_rows[] = {
 /* The same of a swarm. */
 const struct option_row train_peer_rows[] = {
     { "name", "NAME", NULL, OPT_TEXT(swarm.name),
-      "what the run's page calls this peer, before its key: at most 24 printable ASCII "
-      "characters" },
+      "name of this peer on the run's page: at most 24 printable ASCII characters" },
     { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
     PREFLIGHT_ROW(swarm.no_check),
     { NULL, NULL, NULL, OPT_TABLE(averaging, averaging_rows), NULL },
@@ -136,22 +135,22 @@ const struct option_row train_model_rows[] = {
 
 const struct option_row train_algorithm_rows[] = {
     { "algorithm", "A", "gradients", OPT_NAME(swarm.algorithm, train_algorithms),
-      "how peers agree. gradients: on one gradient a step, as in the paper's run. diloco, "
-      "local_sgd: each peer makes --inner-steps steps alone, of --target-batch samples of its own "
-      "each, then the peers' changes of the parameters are averaged: as many times fewer bytes. "
-      "diloco's outer step has momentum, local_sgd takes the mean. diloco trains with OpenDiLoCo's "
-      "peers. powersgd: as gradients, but each matrix travels as two thin factors of "
-      "--powersgd-rank columns, and what they miss is added to the next gradient; it trains with "
-      "hivemind's peers that have PowerSGDGradientAverager, by their rule of error feedback. "
-      "powersgd_own: by the textbook's rule, which suits peers that come and go; without "
-      "hivemind's peers. By the others peers of potluck take each other's messages as they are, so "
-      "all accept connections, 32 at most: paper/algorithms.md describes them. sparseloco, noloco, "
-      "partial and delayed_nesterov train alone between two messages, as diloco; demo, dgc and "
-      "onebit_adam send of each gradient, and take the optimizer's place" },
+      "what peers average. gradients: the gradients of each step, as in the paper's run. diloco, "
+      "local_sgd: each peer makes --inner-steps local steps, each of --target-batch samples of "
+      "its own; then the changes of the parameters are averaged, which sends --inner-steps times "
+      "fewer bytes. diloco's outer step has momentum, and OpenDiLoCo's peers can take part; "
+      "local_sgd takes the mean. powersgd: as gradients, but each matrix is sent as two thin "
+      "factors of --powersgd-rank columns, with the error feedback of hivemind's "
+      "PowerSGDGradientAverager, whose peers can take part. powersgd_own: the same with the "
+      "textbook's error feedback, which suits peers that come and go; hivemind's peers cannot "
+      "take part. The other algorithms are for at most 32 peers of potluck, all of which must "
+      "accept connections (paper/algorithms.md). sparseloco, noloco, partial and "
+      "delayed_nesterov make local steps between two exchanges, as diloco; demo, dgc and "
+      "onebit_adam send a part of each gradient and replace the optimizer" },
     { "algorithm-settings", "KEY=X,...", NULL, OPT_TEXT(swarm.algorithm_settings),
-      "of these others, the same for all peers, such as topk=64,chunk=64 of sparseloco and demo, "
-      "share=0.05 of partial and dgc, warm_up=200 of onebit_adam, coding=e3m0 of "
-      "delayed_nesterov" },
+      "settings of these other algorithms, the same for all peers, such as topk=64,chunk=64 of "
+      "sparseloco and demo, share=0.05 of partial and dgc, warm_up=200 of onebit_adam, "
+      "coding=e3m0 of delayed_nesterov" },
     { "inner-steps", "N", "50", OPT_INTEGER(swarm.inner_steps, 1, 1000000),
       "steps of each peer alone between two common ones; --steps counts these" },
     { "outer-lr", "X", "0.7", OPT_REAL(swarm.outer_lr, 0, 1e3), "rate of the outer step" },

@@ -92,7 +92,7 @@ refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch 
 cp "$work/host.json" "$work/old.json"
 refuses 2 "neither in .json nor in .html" "$POTLUCK" conform --report "$work/page.txt"
 refuses 1 "no/where" "$POTLUCK" conform --report "$work/no/where/page.html"
-refuses 2 "--bench goes with neither" "$POTLUCK" conform --bench --report "$work/page.html"
+refuses 2 "--bench cannot be combined" "$POTLUCK" conform --bench --report "$work/page.html"
 check "golden trouble leaves the old report" sh -c "'$POTLUCK' conform --quick --filter sumsq --golden '$work/none' \
     --report '$work/host.json'; cmp '$work/host.json' '$work/old.json'"
 mkdir -p "$work/dalle"

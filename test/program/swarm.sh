@@ -236,7 +236,7 @@ named() { # pattern, files: in each
 }
 other_parts() { # seconds in which they have to meet
     two "$1" "$work/thousands" "--part-bytes 1000 --compression float16" "--part-bytes 1000 --compression uniform8"
-    named 'round 0: .*(sends parts of (500|1000) values \((FLOAT16|UNIFORM_8BIT)\), we send parts of [0-9]* .*: --compression differs; .*its side$|takes no more of our parts)' \
+    named 'round 0: .*(sends parts of (500|1000) values \((FLOAT16|UNIFORM_8BIT)\), we send parts of [0-9]* .*: --compression differs; .*its side$|refuses our further parts)' \
         "$work/first" "$work/said" && grep -q ': --compression differs; .*otherwise its side$' "$work/first" "$work/said"
 }
 longer() { "$1" 10 || "$1" 30 || "$1" 60; } # both end when their time is over

@@ -18,10 +18,11 @@ void allreduce_note_refusal(struct allreduce *x, size_t peer)
     /* One sentence of a kind is enough: the same reason holds for all parts that follow. */
     if (x->notes.refusal.text[0]) return;
     peer_id_text(name, &x->o.group->members[peer].peer);
-    pl_fail(&x->notes.refusal, PL_EIO,
-            "%.60s takes no more of our parts: we were too slow for it, or its "
-            "%s--part-bytes (ours: %zu) or --compression is not ours",
-            name, x->o.phase ? "rank of PowerSGD, " : "", x->o.part_bytes);
+    pl_fail(
+        &x->notes.refusal, PL_EIO,
+        "%.60s refuses our further parts: we were too slow for it, or its %s--part-bytes (ours: "
+        "%zu) or --compression differs",
+        name, x->o.phase ? "rank of PowerSGD, " : "", x->o.part_bytes);
 }
 
 /* Parts of a tensor are as long as --part-bytes and its compression make them, so a part of another

@@ -162,7 +162,7 @@ static const char *advice(int *status, CURL *curl, CURLcode code, const struct a
     case CURLE_OPERATION_TIMEDOUT:
         *status = PL_EAGAIN;
         return "its owner's side, if --authority is right: it is off or frozen, or a firewall "
-               "drops us; else yours: your network lets nothing out to that port";
+               "drops us; otherwise yours: your network blocks that port";
     default:
         *status = PL_EAGAIN;
         return "its owner's side, if --authority is right: no program answers there (potluck "

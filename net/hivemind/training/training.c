@@ -51,7 +51,8 @@ static int may_step(struct training *c, double now)
     if (!has_enough_peers(c)) {
         if (!own->wait_until) own->wait_until = now + c->o.min_peers_timeout;
         if (now < own->wait_until) return 0;
-        snprintf(text, sizeof text, "only %zu of %zu peers have come within %g s: training begins",
+        snprintf(text, sizeof text,
+                 "only %zu of %zu peers have joined within %g s: training begins",
                  c->poll.others + 1, c->o.min_peers, c->o.min_peers_timeout);
         training_warn(c, text);
     }

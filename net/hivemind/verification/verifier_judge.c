@@ -423,8 +423,8 @@ static void judge_doubt(struct verifier *r, size_t k)
     else if (for_it > faults && against <= faults)
         verifier_ban(r, validator, "a validator accuses a peer falsely");
     else {
-        verifier_charge(r, validator, "too few can tell whether a validator is right");
-        verifier_charge(r, target, "too few can tell whether a validator is right");
+        verifier_charge(r, validator, "too few peers can check the accusation");
+        verifier_charge(r, target, "too few peers can check the accusation");
     }
 }
 

@@ -311,7 +311,7 @@ int upload_hub(struct upload *u)
     int storage = 0, rc;
     if (!u->o->repository || !u->o->kind || !u->o->revision || !u->o->name)
         return pl_fail(u->err, PL_EUSE,
-                       "%.200s: a hub wants a repository, its kind, a branch and a name", u->url);
+                       "%.200s: a hub needs a repository, its kind, a branch and a name", u->url);
     if ((rc = upload_report(u, 0)) || (rc = ask_way(u, &storage))) return rc;
     if (storage && (rc = to_storage(u))) return rc;
     if ((rc = commit(u, storage))) return rc;

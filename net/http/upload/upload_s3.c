@@ -207,7 +207,7 @@ int upload_s3(struct upload *u)
     json_t *state;
     int rc, known;
     if (!u->o->key_id || !u->o->secret || !u->o->region)
-        return pl_fail(u->err, PL_EUSE, "%.200s: S3 wants a key, its secret and a region", u->url);
+        return pl_fail(u->err, PL_EUSE, "%.200s: S3 needs a key, its secret and a region", u->url);
     /* A reader of a signed request could send it again, and would know the session's token. */
     if (!http_may_see(u->url, u->url))
         return pl_fail(u->err, PL_EUSE, "%.200s: S3 keys sign requests to https addresses alone",

@@ -65,8 +65,8 @@ static int create(struct upload *u)
         upload_wait(&wait);
     }
     if (!x.location[0] || !take_location(u, x.location))
-        return pl_fail(u->err, PL_EFORMAT, "%.200s: the server does not say where the upload lies",
-                       u->url);
+        return pl_fail(u->err, PL_EFORMAT,
+                       "%.200s: the server's response has no Location for the upload", u->url);
     return remember(u);
 }
 

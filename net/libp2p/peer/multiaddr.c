@@ -186,7 +186,7 @@ static int add_text(struct multiaddr *a, const struct protocol *p, const char *v
     uint8_t raw[16];
     struct peer_id id;
     if (n == 0 || n >= sizeof copy)
-        return pl_fail(err, PL_EFORMAT, "address: /%s wants a value of 1 to 255 characters",
+        return pl_fail(err, PL_EFORMAT, "address: /%s needs a value of 1 to 255 characters",
                        p->name);
     memcpy(copy, value, n);
     copy[n] = 0;
@@ -234,7 +234,7 @@ int multiaddr_from_text(struct multiaddr *a, const char *text, struct pl_err *er
             if ((rc = add(a, p->code, NULL, 0, 0))) return pl_fail(err, rc, "address: too long");
             continue;
         }
-        if (*text != '/') return pl_fail(err, PL_EFORMAT, "address: /%s wants a value", p->name);
+        if (*text != '/') return pl_fail(err, PL_EFORMAT, "address: /%s needs a value", p->name);
         if (p->kind != PATH) text++;
         n = p->kind == PATH ? strlen(text) : part_length(text); /* a path is the rest */
         if ((rc = add_text(a, p, text, n, err)))

@@ -263,7 +263,7 @@ static void wait_for_peers_ends(void **state)
     assert_int_equal(pl_collaborative_epoch(c), 1);
     assert_int_equal(m.peers, 1);
     assert_int_equal(m.global_samples, 4);
-    assert_non_null(strstr(m.warning, "only 1 of 2 peers have come within 1 s"));
+    assert_non_null(strstr(m.warning, "only 1 of 2 peers have joined within 1 s"));
     pl_collaborative_close(c);
 }
 

@@ -183,7 +183,7 @@ static void a_stopped_upload_goes_on(void **unused)
 static void lies_are_reported(void **unused)
 {
     assert_int_not_equal(try_upload("/without", 1, NULL), PL_OK); /* a location */
-    assert_non_null(strstr(err.text, "where the upload lies"));
+    assert_non_null(strstr(err.text, "no Location for the upload"));
     assert_int_equal(try_upload("/lies", 1, stop_in_the_middle), PL_EAGAIN);
     assert_int_equal(try_upload("/lies", 1, NULL), PL_EFORMAT);
     assert_non_null(strstr(err.text, "it says"));
