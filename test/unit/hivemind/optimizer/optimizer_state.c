@@ -245,6 +245,30 @@ static void outer_state(void **state)
     }
 }
 
+/* Tensors have no names on the wire: those that decay come first, each group in the model's order. */
+static void the_order_of_the_swarm(void **state)
+{
+    static const struct pl_optimizer_tensor tensors[] = {
+        { 0, 2, 0, NULL }, { 2, 3, 0.045, NULL }, { 5, 4, 0, NULL }, { 9, 5, 0.1, NULL }
+    };
+    static const size_t order[] = { 1, 3, 0, 2 };
+    struct pl_wire_type types[4];
+    struct pl_optimizer_options lamb = pl_lamb_options();
+    struct optimizer_state s;
+    (void)state;
+    for (size_t i = 0; i < 4; i++)
+        types[i] = (struct pl_wire_type){ .dtype = PL_F32, .dims = 1, .size = { tensors[i].n } };
+    assert_int_equal(optimizer_state_open(&s, NULL, &lamb, &be, tensors, types, 4, NULL), PL_OK);
+    assert_int_equal(s.count, 4);
+    assert_int_equal(s.decayed, 2);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(s.order[i], order[i]);
+        assert_int_equal(s.schema[i].type.dims, 1);
+        assert_int_equal(s.schema[i].type.size[0], tensors[order[i]].n);
+    }
+    optimizer_state_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +277,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_table, open_both, close_both),
         cmocka_unit_test_setup_teardown(no_table, open_both, close_both),
         cmocka_unit_test_setup_teardown(negative_moments, open_both, close_both),
+        cmocka_unit_test(the_order_of_the_swarm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
