@@ -59,6 +59,20 @@ check("a newcomer takes over the trainers' epoch", loaded and loaded["epoch"] <=
       [e for e in late.lines() if e["event"] != "batch"])
 check("and is among them", wait_common([*trainers, late], 3, 30), [(e["epoch"], e["round_peers"]) for e in epochs(late)])
 late.stop()
+
+# Known peers' own keys are known; a newcomer does not know them.
+names = [Stranger(trainers, lambda me, p=p: [progress(p.peer, 0, 0, 0.0)], f"127.0.3.{k}") for k, p in enumerate(trainers, 1)]
+names += [Stranger(trainers, lambda me, p=p: [progress(p.peer, HUGE, 0, 0.0)], f"127.0.4.{k}") for k, p in enumerate(trainers, 1)]
+time.sleep(1)
+late = trainer(*SWARM, "--data-seed", "5", join=first)
+loaded = late.wait_for("loaded", 30)
+check("in all trainers' names, at epoch 0 and far ahead: a newcomer takes over their state", loaded and 0 < loaded["epoch"] <= lead(trainers, 2),
+      (lead(trainers, 0), [e for e in late.lines() if e["event"] != "batch"][-5:]))
+check("and makes steps with them", wait_common([*trainers, late], 3, 40) and abs(newest(late) - newest(first)) <= 2,
+      (newest(first), [(e["epoch"], e["round_peers"]) for e in epochs(late)][-8:]))
+for s in names:
+    s.end()
+late.stop()
 check("checkpoints are of epochs that were trained", written(trainers) and max(written(trainers)) <= lead(trainers, 0), written(trainers))
 check("all live to be ended", [p.stop() for p in trainers] == [0] * 3)
 finish()

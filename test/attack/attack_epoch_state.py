@@ -75,7 +75,7 @@ seen = len(slept.lines())
 slept.popen.send_signal(signal.SIGCONT)
 check("who has slept is among them again", wait_common(trainers, 3, 60), [newest(p) for p in trainers])
 check("by a state of the others", any(e["event"] == "loaded" and e["epoch"] <= newest(first) for e in slept.lines()[seen:]),
-      [(e["event"], e["epoch"]) for e in slept.lines()[seen:]][:20])
+      [(e["event"], e.get("epoch")) for e in slept.lines()[seen:]][:20])
 for s in strangers:
     s.end()
 

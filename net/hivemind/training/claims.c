@@ -46,8 +46,7 @@ size_t claims_read(struct progress_record *records, const struct dht_item *items
     return count;
 }
 
-/* Several keys may have written records for one peer id. The lowest epoch comes first: a false
- * record gains nothing by claiming more. */
+/* Several keys may have written records for one peer id. */
 static int by_peer_and_epoch(const void *a, const void *b)
 {
     const struct progress_record *x = a, *y = b;
@@ -55,15 +54,28 @@ static int by_peer_and_epoch(const void *a, const void *b)
     return order ? order : (x->epoch > y->epoch) - (x->epoch < y->epoch);
 }
 
-/* Picks the record of the key that first wrote for this peer. If that key was used lately, another
- * key's record is an impostor's: NULL. If it was not, the peer may have come back with a new key:
- * the first record counts. */
-static struct progress_record *own_record(const struct claimant *before,
-                                          struct progress_record *records, size_t count, double now)
+/* A newcomer cannot know which of several keys is a peer's own. False records of a low epoch would
+ * keep it from asking for a state, so at first the highest counts: no epoch is taken over without
+ * its state. Then its own epoch, which a state has shown, tells the right record from others.
+ * Records are in the order of their epochs. */
+static struct progress_record *likeliest(struct progress_record *records, size_t count, int64_t own)
 {
+    struct progress_record *best = own < 0 ? &records[count - 1] : records;
+    for (size_t i = 1; own >= 0 && i < count; i++)
+        if (llabs(records[i].epoch - own) < llabs(best->epoch - own)) best = &records[i];
+    return best;
+}
+
+/* Picks the record of the key that first wrote for this peer. If that key was used lately, another
+ * key's record is an impostor's: NULL. Otherwise the peer may have come back with a new key. */
+static struct progress_record *own_record(const struct claimant *before,
+                                          struct progress_record *records, size_t count,
+                                          int64_t own, double now)
+{
+    if (before && before->is_disputed) return likeliest(records, count, own);
     for (size_t i = 0; before && i < count; i++)
         if (!memcmp(records[i].owner, before->owner, sizeof before->owner)) return &records[i];
-    return before && before->renewed + CLAIMS_SILENT > now ? NULL : records;
+    return before && before->renewed + CLAIMS_SILENT > now ? NULL : likeliest(records, count, own);
 }
 
 /* Bounds a claimed speed. A peer that fills the whole target batch between two polls cannot be
@@ -110,8 +122,10 @@ static size_t take(struct claims *next, struct progress_record *counted, const s
         /* All records of one peer lie side by side, since they are sorted. */
         for (n = 1; i + n < count && peer_id_equal(&records[i].peer, &records[i + n].peer);) n++;
         if ((before != NULL) != known || next->count == CLAIMS_MAX) continue;
-        if (!(r = own_record(before, records + i, n, now))) continue;
-        next->list[next->count++] = renewed(before, r, now);
+        if (!(r = own_record(before, records + i, n, c->own, now))) continue;
+        next->list[next->count] = renewed(before, r, now);
+        /* A key that is alone is the peer's, for all that we know. */
+        next->list[next->count++].is_disputed = n > 1 && (!before || before->is_disputed);
         if (before) before->renewed = -INFINITY; /* is in `next`: not remembered twice */
         counted[taken++] = *r;
     }
@@ -146,6 +160,7 @@ int claims_update(struct claims *c, struct progress_record *records, size_t coun
             next.list[next.count++].is_listed = 0;
         }
     qsort(next.list, next.count, sizeof *next.list, by_peer);
+    next.own = c->own;
     next.displayed = c->displayed;
     next.displayed_at = c->displayed_at;
     claims_clear(c);
@@ -248,7 +263,12 @@ void claims_silent(struct claims *c, const struct peer_id *peer, double asked)
 void claims_round(struct claims *c, const struct group *g)
 {
     /* Being a mate is earned in each round anew. */
-    for (size_t i = 0; i < c->count; i++) c->list[i].is_mate = group_find(g, &c->list[i].peer) >= 0;
+    for (size_t i = 0; i < c->count; i++) {
+        struct claimant *p = &c->list[i];
+        p->is_mate = group_find(g, &p->peer) >= 0;
+        /* It has made our step: what was nearest to our epoch is its own record. */
+        if (p->is_mate && c->own >= 0) p->is_disputed = 0;
+    }
 }
 
 /* --- doubts ----------------------------------------------------------------------------------- */

@@ -11,7 +11,11 @@
  *   silent a peer that does not answer a ping, and has not reported since: it is dead or stopped.
  *          Its record stays in the DHT for a minute, but says nothing about living peers.
  *   owner  the key that first wrote a peer's record: as long as it reports, another key's record
- *          for the same peer is ignored. */
+ *          for the same peer is ignored. Where several
+ *          keys write for a peer that we have not known before, its record is the one nearest to
+ *          our own epoch, as long as nothing else tells: while we have no state, the highest one,
+ *          which is no more than a reason to ask for one. A common round settles it.
+ */
 #ifndef PL_CLAIMS_H
 #define PL_CLAIMS_H
 
@@ -42,9 +46,11 @@ struct claims {
         int is_listed;        /* in the last poll */
         int is_silent;        /* has not answered it, and has reported nothing since */
         int is_client;
-        int is_mate; /* was in the last common round */
-    } * list;        /* by peer id */
+        int is_mate;     /* was in the last common round */
+        int is_disputed; /* several keys write for it, and nothing has shown yet which is its own */
+    } * list;            /* by peer id */
     size_t count;
+    int64_t own;       /* our epoch, to judge disputes by; -1: we have none to judge by yet */
     int64_t displayed; /* see claims_displayed */
     double displayed_at;
 };

@@ -106,6 +106,8 @@ static void update_view(struct training *c, const struct dht_result *r)
     /* 1. Which records are readable, not ours, and each peer's own? */
     count = n ? claims_read(records, r->dictionary.items, n) : 0;
     count = drop_own(records, count, host_id(c->o.host));
+    /* Epoch 0 may be a newcomer's: it says nothing about others before a download has failed. */
+    c->poll.claims.own = c->own.epoch || c->load.failures ? c->own.epoch : -1;
     claims_update(&c->poll.claims, records, count, (double)c->o.target_batch, training_now(c),
                   &count);
     training_update_lead(c);

@@ -249,6 +249,37 @@ static void one_owner_for_each_peer(void **state)
     claims_clear(&c);
 }
 
+/* Three keys write for one peer that is new to us: at epoch 0, at 11, where it is, and far ahead.
+ * Without a state of ours the highest counts, so that we ask for one; then the one near our epoch. A
+ * common round ends the dispute; a key that is alone is never disputed. */
+static void a_newcomer_among_false_records(void **state)
+{
+    struct progress_record r[3], mate = at(1, 11);
+    struct claims c = { .own = -1 };
+    const int64_t told[] = { 0, 11, HUGE_EPOCH };
+#define POLL(now) \
+    (r[0] = r[1] = r[2] = mate, r[0].epoch = told[0], r[1].epoch = told[1], r[2].epoch = told[2], \
+     r[0].owner[0] = 8, r[2].owner[0] = 9, poll(&c, r, 3, now))
+    assert_int_equal(POLL(100), 1);
+    assert_true(r[0].epoch == HUGE_EPOCH);
+    assert_true(claims_lead(&c, 0, 100) == HUGE_EPOCH);
+    c.own = 11;
+    assert_int_equal(POLL(101), 1);
+    assert_int_equal(r[0].epoch, 11);
+    assert_int_equal(claims_lead(&c, 11, 101), 11);
+    c.own = 1; /* not settled yet: the record that is nearest changes with us */
+    assert_int_equal(POLL(102), 1);
+    assert_int_equal(r[0].epoch, 0);
+    c.own = 11;
+    assert_int_equal(POLL(103), 1);
+    meet(&c, &mate, 1);
+    c.own = 1;
+    assert_int_equal(POLL(104), 1);
+    assert_int_equal(r[0].epoch, 11);
+#undef POLL
+    claims_clear(&c);
+}
+
 /* However many strangers come, those that are known keep their places. */
 static void memory_is_bounded(void **state)
 {
@@ -490,6 +521,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_silent_have_no_say),
         cmocka_unit_test(pings_are_bounded),
         cmocka_unit_test(one_owner_for_each_peer),
+        cmocka_unit_test(a_newcomer_among_false_records),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(records_are_read_with_their_owners),
         cmocka_unit_test(speeds_are_bounded),
