@@ -54,6 +54,25 @@ int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer)
     return dht_blacklist_has(&c->blacklist, peer, loop_now(c->loop)) || is_late_initial(c, peer);
 }
 
+size_t dht_core_trusted(const struct dht_core *c, struct dht_contact out[DHT_SEARCH_TRUSTED],
+                        const struct dht_id *key)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < c->initial_count; i++) {
+        const struct dht_initial *it = &c->initials[i];
+        size_t at = count;
+        int is_double = 0;
+        if (it->state != INITIAL_GOOD || dht_core_avoids(c, &it->peer)) continue;
+        for (size_t k = 0; k < count; k++) is_double |= peer_id_equal(&out[k].peer, &it->peer);
+        while (at && dht_id_nearer(&it->id, &out[at - 1].id, key) < 0) at--;
+        if (is_double || at == DHT_SEARCH_TRUSTED) continue;
+        count += count < DHT_SEARCH_TRUSTED;
+        for (size_t k = count - 1; k > at; k--) out[k] = out[k - 1];
+        out[at] = (struct dht_contact){ .id = it->id, .peer = it->peer };
+    }
+    return count;
+}
+
 /* One table has all limits of what strangers may use (resources.c). Its limit for the node is
  * divided like the engine's own defaults: four fifths for the storage, the rest for the cache. */
 void dht_core_count_records(struct dht_core *c)
@@ -79,6 +98,7 @@ uint64_t dht_core_subnet(const struct dht_core *c, const struct peer_id *peer)
     struct multiaddr a;
     struct multiaddr_target t;
     if (host_remote_address(c->host, peer, &a) || multiaddr_target(&t, &a) || !t.family) return 0;
+    if (multiaddr_scope(&a) == SCOPE_LOOPBACK) return hash_bytes(t.ip, t.family == 4 ? 4 : 16);
     return hash_bytes(t.ip, t.family == 4 ? 3 : 8);
 }
 

@@ -17,6 +17,7 @@ struct dht_initial {
     struct dht_join *join;
     struct multiaddr address;
     struct peer_id peer; /* once known */
+    struct dht_id id;    /* of its node; INITIAL_GOOD: as it last said */
     struct host_wait *dialling;
     enum { INITIAL_IDLE, INITIAL_TRYING, INITIAL_GOOD, INITIAL_BAD } state;
     double clock_error; /* NAN: not known */
@@ -38,6 +39,7 @@ struct dht_core {
     double round_trip;          /* s that answers take, smoothed; 0: none has come yet */
     int wants_client_mode;      /* as opened; state.client_mode also depends on reachability */
     struct dht_blacklist blacklist;
+    struct dht_blacklist vain; /* nodes that report others that do not answer */
     struct dht_members members;
     struct dht_initial *initials; /* of dht_join.c */
     size_t initial_count;
@@ -56,8 +58,13 @@ void dht_core_hold_clock(struct dht_core *c);
 int dht_core_avoids(const struct dht_core *c, const struct peer_id *peer);
 /* Reports the memory of the records to the host, and adopts its limits. */
 void dht_core_count_records(struct dht_core *c);
-/* A hash of the /24 (IPv4) or /64 (IPv6) that a peer is connected from; 0: not known. */
+/* A hash of the /24 (IPv4) or /64 (IPv6) that a peer is connected from, or of the loopback address
+ * (SCOPE_MACHINE in resources.h); 0: not known. */
 uint64_t dht_core_subnet(const struct dht_core *c, const struct peer_id *peer);
+/* The initial peers nearest to the key that have answered, at most DHT_SEARCH_TRUSTED: peers that
+ * joined by the same ones choose the same. Returns how many. */
+size_t dht_core_trusted(const struct dht_core *c, struct dht_contact out[DHT_SEARCH_TRUSTED],
+                        const struct dht_id *key);
 /* A peer answered, after this many seconds. */
 void dht_core_answered(struct dht_core *c, const struct peer_id *peer, double seconds);
 /* s of silence after which other nodes' answers suffice: more on a slow link or a busy machine. */

@@ -220,8 +220,11 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
         finish_initial(it, why);
     } else if (r->status) {
         finish_initial(it, r->error);
+    } else if (!r->pong->has_id) {
+        finish_initial(it, "it is a client, not a node of the DHT");
     } else {
         it->available = r->pong->available;
+        it->id = r->pong->id;
         it->clock_error = clock_error(it->join->core, r);
         finish_initial(it, NULL);
     }

@@ -78,7 +78,7 @@ static int open_core(struct dht_core *c, struct host *h, const struct dht_node_o
     /* A node's id is drawn at each start: it only has to be somewhere in the id space. Uniformly
      * random ids make buckets and replicas even [spec hivemind-protocol 1.1]. Signatures are
      * checked even if the caller gives no validators. */
-    if (dht_blacklist_open(&c->blacklist) || dht_id_random(&self) ||
+    if (dht_blacklist_open(&c->blacklist) || dht_blacklist_open(&c->vain) || dht_id_random(&self) ||
         dht_state_init(&c->state, &self, o->client_mode,
                        o->validators ? o->validators : &c->fallback))
         return pl_fail(err, PL_ENOMEM, "DHT: no memory");
@@ -136,6 +136,7 @@ void dht_node_close(struct dht_node *n)
     dht_members_close(&n->core.members);
     dht_state_clear(&n->core.state);
     dht_blacklist_close(&n->core.blacklist);
+    dht_blacklist_close(&n->core.vain);
     free(n);
 }
 
@@ -183,6 +184,11 @@ int dht_node_has_tokens(const struct dht_node *n) { return n->core.auth != NULL;
 int dht_node_admits(const struct dht_node *n, const struct peer_id *peer)
 {
     return !n->core.auth || dht_members_has(&n->core.members, peer, dht_node_time(n));
+}
+
+uint64_t dht_node_subnet(const struct dht_node *n, const struct peer_id *peer)
+{
+    return dht_core_subnet(&n->core, peer);
 }
 
 /* A listening node that others can open connections to, directly or through a relay. */

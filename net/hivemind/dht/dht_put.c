@@ -57,18 +57,6 @@ static void update_cache(struct dht_putting *p, int stored)
     }
 }
 
-/* We also keep our own declaration, however far our id is from its key: then a reader that asks
- * us has it from the peer itself, and a false one that others report about us does not count. */
-static void keep_declaration(struct dht_putting *p)
-{
-    struct dht_state *s = &p->puts->core->state;
-    struct peer_id named;
-    struct record r = { .subkey = p->record.subkey, .subkey_n = p->record.subkey_n };
-    if (!s->client_mode && !record_declarer(&named, &r) &&
-        peer_id_equal(&named, &p->puts->core->self.peer))
-        dht_state_store(s, dht_core_time(p->puts->core), &p->record);
-}
-
 /* The majority of the replicas decides. hivemind reports the answer that came last, so one node
  * that refuses turns a good store into a failed one. */
 static void finish(struct dht_putting *p)
@@ -78,7 +66,6 @@ static void finish(struct dht_putting *p)
                  : p->accepted >= p->refused     ? PL_OK
                                                  : PL_EAGAIN;
     if (status != PL_EPROTO) update_cache(p, status == PL_OK);
-    if (status != PL_EPROTO) keep_declaration(p);
     p->state = PUT_DONE;
     timer_stop(&p->patience);
     if (!p->task.cancelled) p->task.stored(p->task.context, status);
@@ -142,6 +129,32 @@ static void on_stored(void *context, const struct dht_contact *who, const struct
     advance(p);
 }
 
+/* 1: the peer is among the nodes that are asked first. */
+static int is_replica(const struct dht_putting *p, const struct peer_id *peer)
+{
+    for (size_t i = 0; i < p->count && i < p->puts->core->state.replicas; i++)
+        if (peer_id_equal(&p->to[i].peer, peer)) return 1;
+    return 0;
+}
+
+/* Node ids are chosen freely: all that are nearest to a key may be one stranger's, which takes
+ * records and gives none. So two places do not depend on distance: our own node keeps what we store
+ * into dictionaries, and the initial peers that readers ask, too, get it (dht_search.h). A reader
+ * that asks us has our declaration from the peer itself, and a false one that others report about
+ * us does not count. */
+static void store_where_trusted(struct dht_putting *p)
+{
+    struct dht_core *n = p->puts->core;
+    const struct peer_id self = { .length = 0 }; /* as in p->to */
+    struct dht_contact trusted[DHT_SEARCH_TRUSTED];
+    size_t count = dht_core_trusted(n, trusted, &p->record.key);
+    if (!n->state.client_mode && !dht_is_regular(&p->record) && !is_replica(p, &self))
+        dht_state_store(&n->state, dht_core_time(n), &p->record);
+    for (size_t i = 0; i < count; i++)
+        if (!is_replica(p, &trusted[i].peer))
+            dht_ask_store(p->puts->calls, &trusted[i], &p->record, NULL, NULL);
+}
+
 /* The replicas are the nodes nearest to the key by XOR, because that is where every search for the
  * key will end [Kademlia 2.3]. 20 candidates for 5 replicas: some may be gone by now. */
 static void on_walked(void *context, struct dht_walk *w)
@@ -162,6 +175,7 @@ static void on_walked(void *context, struct dht_walk *w)
         p->to[at] = self;
         p->count++;
     }
+    store_where_trusted(p);
     advance(p);
 }
 

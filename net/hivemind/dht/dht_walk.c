@@ -17,7 +17,7 @@ struct dht_walk *dht_walk_start(struct dht_walks *walks, const struct dht_id *ke
 {
     struct dht_core *n = walks->core;
     struct dht_walk *w = calloc(1, sizeof *w);
-    struct dht_contact known[DHT_BUCKET_SIZE];
+    struct dht_contact known[DHT_BUCKET_SIZE], trusted[DHT_SEARCH_TRUSTED];
     size_t count, kept = 0;
     if (!w) return NULL;
     dht_search_init(&w->search, key, &n->state.self, sufficient, n->state.validators);
@@ -25,7 +25,8 @@ struct dht_walk *dht_walk_start(struct dht_walks *walks, const struct dht_id *ke
     count = dht_routing_nearest(&n->state.routing, known, DHT_BUCKET_SIZE, key, NULL);
     for (size_t i = 0; i < count; i++)
         if (!dht_core_avoids(n, &known[i].peer)) known[kept++] = known[i];
-    if (dht_search_add(&w->search, known, kept)) {
+    count = dht_core_trusted(n, trusted, key);
+    if (dht_search_add(&w->search, known, kept) || dht_search_trust(&w->search, trusted, count)) {
         dht_search_clear(&w->search);
         free(w);
         return NULL;
@@ -52,6 +53,14 @@ static void free_walk(struct dht_walk *w)
 static void on_found(void *context, const struct dht_contact *who, const struct dht_reply *r);
 static void on_silence(void *context);
 
+/* A node whose neighbours do not exist is asked for records, but for no neighbours, for a while. */
+static void on_judged(void *context, const struct peer_id *reporter, int is_vain)
+{
+    struct dht_core *n = context;
+    if (is_vain) dht_blacklist_failed(&n->vain, reporter, loop_now(n->loop));
+    else dht_blacklist_answered(&n->vain, reporter);
+}
+
 /* One step: mark nodes that are late, ask the next ones, finish if nothing more is worth waiting
  * for. The walk is freed when the last answer is in, since answers refer to it. */
 static void advance(struct dht_walk *w)
@@ -59,16 +68,17 @@ static void advance(struct dht_walk *w)
     struct dht_search *s = &w->search;
     struct dht_core *n = w->walks->core;
     struct dht_contact who;
-    /* `due` is when the next of those that were asked will count as late. */
-    double now = s->now = loop_now(n->loop), due = dht_search_pass(s);
+    double now = s->now = loop_now(n->loop), due;
+    dht_search_pass(s);
     /* Alpha calls in parallel: as many as the search allows are started before any answers. */
     while (w->state != WALK_OVER && dht_search_next(s, &who)) {
         if (dht_ask_find(w->walks->calls, &who, &s->key, on_found, w))
             dht_search_failed(s, &who.id);
-        else due = fmin(due, now + s->patience);
     }
+    due = dht_search_pass(s); /* when the next of those that were asked will count as late */
     if (w->state != WALK_OVER && dht_search_is_over(s)) {
         w->state = WALK_OVER;
+        dht_search_judge(s, on_judged, n);
         w->over(w->context, w);
     }
     /* Late nodes hold up nothing, but their answers still refresh the table and refer to the
@@ -85,14 +95,21 @@ static void on_silence(void *context) { advance(context); }
 static void on_found(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_walk *w = context;
+    struct dht_found found;
     /* Found records are checked against the time at which they arrive. */
     w->search.time = dht_core_time(w->walks->core);
+    w->search.now = loop_now(w->walks->core->loop);
     w->search.subnet = dht_core_subnet(w->walks->core, &who->peer);
     /* The result was reported: late records do not matter, so their signatures are not verified. */
     if (w->state == WALK_OVER) w->search.nodes_only = 1;
     /* A node that fails, or whose answer needs memory that we lack, is passed over like a dead
      * one. */
-    if (r->status || dht_search_answered(&w->search, &who->id, r->found))
+    if (!r->status) {
+        found = *r->found;
+        if (dht_blacklist_has(&w->walks->core->vain, &who->peer, w->search.now))
+            found.nearest_count = 0;
+    }
+    if (r->status || dht_search_answered(&w->search, &who->id, &found))
         dht_search_failed(&w->search, &who->id);
     advance(w);
 }

@@ -21,6 +21,7 @@ struct giving {
     struct state_source source;
     struct state_pace pace;
     struct timer watch;
+    uint64_t subnet; /* of the peer */
 };
 
 static struct state_share *share_of(const struct giving *g) { return g->caller.list->owner; }
@@ -175,19 +176,55 @@ static void begin_giving(struct giving *g)
     give(g);
 }
 
-/* The one that has waited longest: the list has the newest first. */
+/* How many places a subnet has: identities cost nothing, addresses do. */
+static size_t count_places(const struct state_share *s, uint64_t subnet, int running)
+{
+    size_t n = 0;
+    for (const struct caller *c = s->givings.first; c; c = c->next) {
+        const struct giving *g = (const struct giving *)c;
+        n += g->subnet == subnet && (!running || g->snapshot);
+    }
+    return n;
+}
+
+/* The one that has waited longest, of the subnets with the fewest downloads: the list has the
+ * newest first. One subnet cannot keep the others waiting: each has a download besides the usual
+ * number. */
 static void give_next(struct state_share *s)
 {
     struct giving *first = NULL;
-    size_t running = 0;
+    size_t running = 0, fewest = SIZE_MAX;
     for (struct caller *c = s->givings.first; c; c = c->next) {
         /* Only those that were admitted wait in the queue; a token that is being asked for
          * may never come. */
         struct giving *g = (struct giving *)c;
+        size_t n = count_places(s, g->subnet, 1);
         if (g->snapshot) running++;
-        else if (!c->proof) first = g;
+        if (g->snapshot || c->proof || n > fewest) continue;
+        first = g;
+        fewest = n;
     }
-    if (first && s->snapshot && running < STATE_DOWNLOADS_MAX) begin_giving(first);
+    if (first && s->snapshot && running < (fewest ? STATE_DOWNLOADS_MAX : STATE_SUBNETS_MAX))
+        begin_giving(first);
+}
+
+/* The queue is full: the subnet that has the most places loses its newest, unless the newcomer
+ * is of this subnet itself. 1: there is a place. */
+static int make_place(struct state_share *s, uint64_t subnet)
+{
+    struct giving *newest = NULL;
+    size_t most = count_places(s, subnet, 0) + 1;
+    for (struct caller *c = s->givings.first; c; c = c->next) {
+        struct giving *g = (struct giving *)c;
+        size_t n = count_places(s, g->subnet, 0);
+        if (g->snapshot || n <= most) continue;
+        newest = g;
+        most = n;
+    }
+    if (!newest) return 0;
+    rpc_fail(newest->caller.stream, "RuntimeError('too many of this network wait for the state')");
+    free_giving(newest);
+    return 1;
 }
 
 /* In a moderated run parameters go to members alone. */
@@ -210,17 +247,20 @@ static void on_giving(void *context, struct rpc_stream *stream)
                                                      giving_drained };
     struct state_share *s = context;
     struct giving *g;
+    const uint64_t subnet = dht_node_subnet(s->peer->node, rpc_peer(stream));
     size_t own = 0;
     for (struct caller *c = s->givings.first; c; c = c->next)
         /* The queue has 64 places, and one peer two of them: newcomers can't keep each other
          * out. */
         own += peer_id_equal(rpc_peer(c->stream), rpc_peer(stream));
-    if (!is_sharing(s) || own == STATE_QUEUE_PEER || s->givings.count == STATE_QUEUE_MAX ||
+    if (!is_sharing(s) || own == STATE_QUEUE_PEER ||
+        (s->givings.count >= STATE_QUEUE_MAX && !make_place(s, subnet)) ||
         !(g = calloc(1, sizeof *g))) {
         rpc_end(stream); /* closed without a message: this peer shares no state now */
         rpc_close(stream);
         return;
     }
+    g->subnet = subnet;
     caller_add(&s->givings, &g->caller, stream, &events);
     if (!caller_admit(&g->caller, on_giving_admitted)) free_giving(g);
     give_next(s);

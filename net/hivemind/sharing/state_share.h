@@ -8,6 +8,7 @@
 #include "state_peer.h"
 
 #define STATE_DOWNLOADS_MAX 2 /* states given at once: each at half our uplink is enough */
+#define STATE_SUBNETS_MAX 6   /* the same, with one for each subnet that has none */
 #define STATE_QUEUE_MAX 64    /* newcomers that wait for one */
 #define STATE_QUEUE_PEER \
     2 /* of one peer: a download that it gave up may not have ended before its next */

@@ -238,6 +238,72 @@ static void late_when_due(void **state)
     }
 }
 
+/* Contact number i, the farther from key 0 the larger i is. */
+static struct dht_contact contact(int i)
+{
+    struct dht_contact c = { .id = { { 0 } }, .peer = { .length = 2 } };
+    c.id.bytes[18] = c.peer.bytes[0] = (uint8_t)(i >> 8);
+    c.id.bytes[19] = c.peer.bytes[1] = (uint8_t)i;
+    return c;
+}
+
+static int vain, useful;
+
+static void count_judged(void *context, const struct peer_id *reporter, int is_vain)
+{
+    (void)context;
+    vain += is_vain && reporter->bytes[1] == 1;
+    useful += !is_vain && reporter->bytes[1] == 2;
+}
+
+/* All of the nodes nearest to a key may be one stranger's. What initial peers have is found all the
+ * same, they are asked first; and nodes that do not exist delay the search by one patience. */
+static void who_is_near_hides_nothing(void **state)
+{
+    const struct dht_id key = { { 0 } }, self = { { 255 } };
+    struct dht_contact near[40], invented[100], trusted = contact(60000), who, last = contact(3);
+    struct dht_found nothing = { .type = DHT_NOT_FOUND, .expiration = -INFINITY };
+    struct dht_search s;
+    int asked = 0, reported = 0;
+    for (int i = 0; i < 40; i++) near[i] = contact(1 + i);
+    for (int i = 0; i < 100; i++) invented[i] = contact(1000 + i);
+    dht_search_init(&s, &key, &self, INFINITY, NULL);
+    s.patience = 1;
+    s.now = 100;
+    assert_int_equal(dht_search_add(&s, near, 40), PL_OK);
+    assert_int_equal(dht_search_trust(&s, &trusted, 1), PL_OK);
+    assert_int_equal(dht_search_next(&s, &who), 1);
+    assert_true(dht_id_equal(&who.id, &trusted.id));
+    dht_search_answered(&s, &who.id, &nothing);
+    dht_search_clear(&s);
+
+    /* Number 1 names a hundred that are silent, number 2 one that answers. */
+    dht_search_init(&s, &key, &self, INFINITY, NULL);
+    s.patience = 1;
+    s.now = 100;
+    assert_int_equal(dht_search_add(&s, near, 2), PL_OK);
+    for (vain = useful = 0; !dht_search_is_over(&s) && s.now < 200; s.now += 0.001) {
+        dht_search_pass(&s);
+        while (dht_search_next(&s, &who)) {
+            struct dht_found f = nothing;
+            int number = who.id.bytes[18] * 256 + who.id.bytes[19];
+            asked++;
+            reported += number >= 1000;
+            if (number >= 1000) continue;
+            f.nearest = number == 1 ? invented : &last;
+            f.nearest_count = number == 1 ? 100 : number == 2;
+            assert_int_equal(dht_search_answered(&s, &who.id, &f), PL_OK);
+        }
+    }
+    assert_in_range(reported, DHT_SEARCH_VAIN, DHT_SEARCH_VAIN + 2 + DHT_SEARCH_WORKERS);
+    assert_int_equal(asked, reported + 3);
+    assert_true(s.now < 100 + 3 * DHT_SEARCH_REPORTED_MIN);
+    dht_search_judge(&s, count_judged, NULL);
+    assert_int_equal(vain, 1);
+    assert_int_equal(useful, 1);
+    dht_search_clear(&s);
+}
+
 static struct rpc_call *kept[8];
 static int kept_count;
 
@@ -405,6 +471,7 @@ int main(void)
         cmocka_unit_test(behind_a_router),
         cmocka_unit_test(silent_nodes),
         cmocka_unit_test(late_when_due),
+        cmocka_unit_test(who_is_near_hides_nothing),
         cmocka_unit_test(late_store),
         cmocka_unit_test(clocks),
         cmocka_unit_test(voices),
