@@ -140,6 +140,7 @@ struct averager_message {
     size_t n;
     double weight; /* 0 if it is above weight_max */
     int is_own;
+    struct peer_id peer;
     int is_other_epoch; /* its n is 0: it belongs to no round of ours */
 };
 /* As averager_trigger, where messages are gathered: n >= 1 bytes, copied. PL_ENOMEM: cancel it. */

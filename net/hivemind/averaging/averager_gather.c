@@ -277,7 +277,9 @@ void averager_gather_begin(struct averager *a)
     static_assert(sizeof g->group == sizeof group->id, "a group's ID");
     memcpy(g->group, group->id, sizeof g->group);
     for (size_t i = 0; i < n; i++) g->peers[i] = group->members[i].peer;
-    g->messages[group->self] = (struct averager_message){ g->mine, g->mine_n, g->weight, 1, 0 };
+    g->messages[group->self] = (struct averager_message){
+        .data = g->mine, .n = g->mine_n, .weight = g->weight, .is_own = 1
+    };
     g->serves = 1;
     averager_protect(a, group);
     for (size_t i = 0; i < n; i++) {
@@ -302,6 +304,7 @@ size_t averager_take_messages(struct averager *a, struct averager_message **mess
         size_t place = 0;
         for (size_t k = 0; k < n; k++) place += peer_id_compare(&g->peers[k], &g->peers[i]) < 0;
         (*messages)[place] = g->messages[i];
+        (*messages)[place].peer = g->peers[i];
     }
     if (!*messages) {
         g->messages[self].data = g->mine;

@@ -351,6 +351,40 @@ static void settings_without_sense_are_refused(void **state)
     assert_null(pl_outer_find("none"));
 }
 
+/* What is not finite, and counters beyond any run, leave the state as it was. */
+static void bad_shared_states_are_refused(void **state)
+{
+    const struct pl_outer_tensor tensor = { 0, VALUES, 1, { VALUES }, 0 };
+    static const char *const names[] = { "sparseloco", "onebit_adam", "delayed_nesterov" };
+    struct pl_outer_setup s;
+    float x[VALUES];
+    pl_outer_defaults(&s);
+    s.be = &be;
+    s.tensors = &tensor;
+    s.count = 1;
+    for (int i = 0; i < VALUES; i++) x[i] = (float)i;
+    for (size_t a = 0; a < PL_COUNT(names); a++) {
+        struct pl_outer *o;
+        size_t n;
+        uint8_t *good, *bad;
+        assert_int_equal(pl_outer_open(&o, pl_outer_find(names[a]), &s, x, NULL), PL_OK);
+        n = pl_outer_shared_bytes(o);
+        good = malloc(n);
+        bad = malloc(n);
+        assert_int_equal(pl_outer_save_shared(o, good), PL_OK);
+        assert_int_equal(pl_outer_load_shared(o, good, NULL), PL_OK);
+        for (size_t at = 0; at + 8 <= n; at += at ? n - 16 : 8) {
+            memcpy(bad, good, n);
+            memset(bad + at, 0xff, 8); /* NaN, or a counter of 2^64 - 1 */
+            assert_int_equal(pl_outer_load_shared(o, bad, NULL), PL_EFORMAT);
+            assert_int_equal(pl_outer_save_shared(o, bad), PL_OK);
+            assert_memory_equal(bad, good, n);
+        }
+        free(good), free(bad);
+        pl_outer_close(o);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +399,7 @@ int main(void)
         cmocka_unit_test(many_failed_exchanges_do_not_diverge),
         cmocka_unit_test(a_newcomer_has_no_feedback),
         cmocka_unit_test(a_state_saved_in_an_exchange_goes_on),
+        cmocka_unit_test(bad_shared_states_are_refused),
         cmocka_unit_test(settings_without_sense_are_refused),
     };
     pl_backend_ref(&be);
