@@ -62,13 +62,16 @@ void __wrap_claims_round(struct claims *c, const struct group *g);
 void __wrap_claims_round(struct claims *c, const struct group *g)
 {
     const uint64_t stopped = sim_peer_here()->stopped_until;
-    double now = (double)sim_now() * 1e-9;
+    /* With outer steps members begin a round up to a matchmaking time apart, and wait for a reducer
+     * twice that and one time more (training.c). */
+    double now = (double)sim_now() * 1e-9,
+           slack = SLACK + (plan_has_outer_steps() ? 4 * plan.matchmaking_time : 0);
     /* A process that was stopped in the middle of a round ends it when it goes on. */
     int may_be_late = stopped && now < (double)stopped * 1e-9 + SLACK;
     for (int i = plan.honest; plan.moderated && trainer_here() && i < sim_peer_count; i++)
         if (group_find(g, &trainers[i].id) >= 0 &&
             (plan.kinds[i] == BYZANTINE_STRANGER ||
-             (plan.kinds[i] == BYZANTINE_EXPELLED && now > EXPELLED + SLACK && !may_be_late)))
+             (plan.kinds[i] == BYZANTINE_EXPELLED && now > EXPELLED + slack && !may_be_late)))
             sim_fail("peer %d has averaged with peer %d, which has no valid token",
                      trainer_here()->peer->index, i);
     __real_claims_round(c, g);

@@ -316,6 +316,9 @@ static void check_applied(struct trainer *t, const float *before, float *const *
     }
     /* Only verification finds a reducer that gives everybody another mean. */
     if (has_kind(BYZANTINE_FALSE_SUM)) return;
+    /* Each member makes its own copy of the mean factor orthogonal, so what float16 has rounded grows
+     * where a false gradient outweighs all others (seed 8829). */
+    if (!strncmp(plan.algorithm, "powersgd", 8) && is_poisoned()) return;
     for (size_t i = 0; i < n; i++)
         if (fabs((double)after[i]) > CLIPPED || fabs((double)before[i]) > CLIPPED) return;
     change = distance_of(after, before, n);
