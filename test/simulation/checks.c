@@ -141,6 +141,9 @@ static int has_company(const struct trainer *t)
 static void check_averaging(struct trainer *t, const struct pl_collaborative_event *e)
 {
     if (e->kind != PL_COLLABORATIVE_EPOCH) return;
+    /* Its phi would be another one than that of the others. */
+    if (plan_has_outer_steps() && e->round.status && strncmp(e->round.why, "alone", 5))
+        sim_fail("peer %d has made an outer step without a mean: %s", t->peer->index, e->round.why);
     if (!e->round.status && e->round.peers > 1) t->alone = 0;
     else if (is_calm(0) && has_company(t) && ++t->alone > ALONE_MAX)
         sim_fail("peer %d has made %d steps alone since faults have ended", t->peer->index,
