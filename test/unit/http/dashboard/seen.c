@@ -89,7 +89,7 @@ static void records_of_one_key_are_one_peer(void **state)
 {
     struct dashboard_metrics m[] = { metrics("m", 1, 7, 1, 1, 1), metrics("both", 1, 90, 1, 1, 1),
                                      metrics("late", 1, 4, 1, 1, 1) };
-    struct dashboard_progress p[] = { progress("pr", 1, 1, 6, 0), progress("both", 1, 1, 8, 0),
+    struct dashboard_progress p[] = { progress("pr", 1, 1, 9, 0), progress("both", 1, 1, 8, 0),
                                       progress("late", 1, 1, 7, 0) };
     const struct dashboard_report r = report("both", 5, 1);
     const struct distance distance = { .peer = p[1].record.peer };
@@ -103,8 +103,8 @@ static void records_of_one_key_are_one_peer(void **state)
                                        .distance = &distance,
                                        .distance_count = 1 };
     /* The fastest first, by their progress if they have one; equal ones by key. */
-    static const char *const order[] = { "both", "late", "m", "pr" };
-    static const double at[] = { NOW - 10, NOW, NOW - 30, NOW - 40 };
+    static const char *const order[] = { "pr", "both", "late", "m" };
+    static const double at[] = { NOW - 40, NOW - 10, NOW, NOW - 30 };
     struct seen s = { 0 };
     m[0].expiration = NOW - 30 + METRICS_LIFE;
     m[1].expiration = NOW - 20 + METRICS_LIFE;
@@ -118,16 +118,16 @@ static void records_of_one_key_are_one_peer(void **state)
         const struct feed_peer *q = &s.peers[i];
         assert_string_equal(q->key, order[i]);
         assert_true(q->seen == at[i]);
-        assert_int_equal(q->metrics != NULL, i != 3);
-        assert_int_equal(q->progress != NULL, i != 2);
-        assert_int_equal(q->report != NULL, i == 0);
-        assert_int_equal(q->distance != NULL, i == 0);
+        assert_int_equal(q->metrics != NULL, i != 0);
+        assert_int_equal(q->progress != NULL, i != 3);
+        assert_int_equal(q->report != NULL, i == 1);
+        assert_int_equal(q->distance != NULL, i == 1);
     }
     seen_clear(&s);
     m[1].expiration = NOW - 5 + METRICS_LIFE; /* now its metrics are the later record */
     memset(&s, 0, sizeof s);
     assert_int_equal(seen_take(&s, &look), PL_OK);
-    assert_true(s.peers[0].seen == NOW - 5);
+    assert_true(s.peers[1].seen == NOW - 5);
     seen_clear(&s);
 }
 
