@@ -228,6 +228,7 @@ struct table {
     int optional, length;
     size_t wrong_crc;           /* of this page, counted from 1 */
     int64_t rows, chunk_values; /* -1: as many as rows */
+    const char *elsewhere;      /* the file of the column chunk; NULL: this one */
     size_t pages;
     struct page page[6];
 };
@@ -276,6 +277,7 @@ static void put_file(struct pl_buffer *b, const struct table *t)
     pl_thrift_put_i64(b, &last, 3, t->rows);
     pl_thrift_put_list(b, &last, 4, THRIFT_STRUCT, 1);
     pl_thrift_put_list(b, &group, 1, THRIFT_STRUCT, 1);
+    if (t->elsewhere) pl_thrift_put_string(b, &chunk, 1, t->elsewhere);
     pl_thrift_put_field(b, &chunk, 3, THRIFT_STRUCT);
     pl_thrift_put_i32(b, &meta, 4, PL_CODEC_NONE);
     pl_thrift_put_i64(b, &meta, 5, t->chunk_values == -1 ? t->rows : t->chunk_values);
@@ -576,6 +578,10 @@ static void pages_and_rows(void **state)
         assert_int_equal(read_table(&t, 0, v, &rows), PL_EFORMAT);
         check_message("more or fewer values");
     }
+    t.chunk_values = -1;
+    t.elsewhere = "other.parquet";
+    assert_int_equal(read_table(&t, 0, v, &rows), PL_EFORMAT);
+    check_message("a column stored in another file");
 }
 
 /* A page's sizes: those of the bytes, no more than the chunk has left, never beyond the limit. */
