@@ -270,13 +270,14 @@ static void change(const char *path, const char *sql)
 
 static void files_of_other_versions(void **state)
 {
+    static const char v3[] = "ALTER TABLE account DROP COLUMN name; PRAGMA user_version = 3;";
     static const char v2[] = "ALTER TABLE account DROP COLUMN counted;"
                              "ALTER TABLE account DROP COLUMN counted_s; PRAGMA user_version = 2;";
     static const char v1[] =
         "DROP TABLE tally; ALTER TABLE point DROP COLUMN held_out;"
         "ALTER TABLE point DROP COLUMN sent; ALTER TABLE point DROP COLUMN failed;"
         "PRAGMA user_version = 1;";
-    static const char *const older[][2] = { { v2, "" }, { v2, v1 } };
+    static const char *const older[][3] = { { v3, "", "" }, { v3, v2, "" }, { v3, v2, v1 } };
     char folder[] = "/tmp/potluck-history-XXXXXX", *path;
     const struct history_point p = { .time = 1, .loss = 3 };
     struct history *h;
@@ -286,9 +287,8 @@ static void files_of_other_versions(void **state)
     assert_int_equal(history_open(&h, path, "a run", NULL), PL_OK);
     assert_int_equal(history_report(h, "k", "", 1, 1, 7, 1, NULL), PL_OK);
     history_close(h);
-    for (size_t i = 0; i < 2; i++) {
-        change(path, older[i][0]);
-        change(path, older[i][1]);
+    for (size_t i = 0; i < PL_COUNT(older); i++) {
+        for (int k = 0; k < 3; k++) change(path, older[i][k]);
         assert_int_equal(history_open(&h, path, "a run", &err), PL_OK);
         assert_int_equal(account_of(h, "k").samples, 7); /* what was there stays */
         assert_int_equal(history_add(h, &p, NULL), PL_OK);
@@ -297,12 +297,12 @@ static void files_of_other_versions(void **state)
         assert_int_equal(history_open(&h, path, "a run", &err), PL_OK); /* once is enough */
         history_close(h);
     }
-    change(path, "PRAGMA user_version = 4");
+    change(path, "PRAGMA user_version = 5");
     assert_int_equal(history_open(&h, path, "a run", &err), PL_EFORMAT);
-    assert_non_null(strstr(err.text, "version 4, expected 3"));
+    assert_non_null(strstr(err.text, "version 5, expected 4"));
     change(path, "PRAGMA user_version = 0");
     assert_int_equal(history_open(&h, path, "a run", &err), PL_EFORMAT);
-    change(path, "PRAGMA user_version = 3; PRAGMA application_id = 7");
+    change(path, "PRAGMA user_version = 4; PRAGMA application_id = 7");
     assert_int_equal(history_open(&h, path, "a run", &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "not a history database of a run"));
     unlink(path);
