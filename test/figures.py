@@ -114,6 +114,9 @@ def result_tables():
                       for text in (read("paper/results.md"), copy.read_text()))
         differs = next((f"{a!r} here, {b!r} made" for a, b in zip(same, made) if a != b), "")
         check("results.md is what results.json and coverage.json make", same == made, differs or "another length")
+        copy = shutil.copy(ROOT / "paper/speed.md", folder)
+        subprocess.run([sys.executable, ROOT / "paper/speed.py", copy], check=True)
+        check("speed.md's tables are what speed.json makes", read("paper/speed.md") == pathlib.Path(copy).read_text())
     for folder, r in json.loads(read("test/mutate/rates.json")).items():
         row = f"| `{folder}` | {r['changes']} | {r['killed']} | {100 * r['killed'] / max(1, r['changes']):.0f} |"
         check(f"results.md has the stored rate of mutants in {folder}", row in read("paper/results.md"), row)

@@ -1,0 +1,79 @@
+"""Writes tables of speed.md from speed.json, which holds what `potluck bench --json` has measured.
+
+    speed.py [DOCUMENT]                        replaces the tables of DOCUMENT (paper/speed.md)
+    speed.py add NAME FILE MACHINE COMMAND     stores a bench's FILE under NAME, with today's date and the commit
+
+A table stands below the line `<!-- speed NAME [NAME ...] -->`, its first column is the size, and all its lines begin with |.
+"""
+import datetime
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+STORE = HERE / "speed.json"
+HEAD = ["| size | operands | ms a sample | GF/s | share of the roof | times ref | PyTorch, ms | ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+
+
+def digits(x):
+    """Three of them."""
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def steps(run):
+    """The rows of whole training steps."""
+    precision = run["precision"]
+    for row in run["bench"]["rows"]:
+        if row["section"] != "step":
+            continue
+        reference = row.get("ref_s") or row["ref_scaled_s"]
+        peer = row.get("peer_s")
+        yield "| " + " | ".join([
+            f"{row['size']}, {row['activations']}", precision, digits(1e3 * row["sample_s"]),
+            digits(1e-9 * row["flops"] / row["sample_s"]), f"{100 * row['of_roofline']:.0f} %",
+            f"{reference / row['sample_s']:.0f}x", digits(1e3 * peer) if peer else "not measured",
+            f"{peer / row['sample_s']:.1f}x" if peer else ""]) + " |"
+
+
+def table(stored, names):
+    lines = list(HEAD)
+    for name in names:
+        lines += steps(stored[name])
+    run = stored[names[0]]
+    peaks = run["bench"]["peak_float32"], run["bench"].get("peak_bf16", 0)
+    lines.append(f"| | | | | roof: {1e-9 * peaks[0]:.0f} GF/s in float32, {1e-9 * peaks[1]:,.0f} in bfloat16 | | | |")
+    return lines
+
+
+def write(path):
+    stored = json.loads(STORE.read_text())
+    lines = path.read_text().split("\n")
+    for i in [i for i, line in enumerate(lines) if line.startswith("<!-- speed ")][::-1]:
+        names = re.fullmatch(r"<!-- speed ([\w ]+) -->", lines[i])[1].split()
+        start = next(k for k in range(i, len(lines)) if lines[k].startswith("|"))
+        end = next(k for k in range(start, len(lines)) if not lines[k].startswith("|"))
+        lines[start:end] = table(stored, names)
+    path.write_text("\n".join(lines))
+
+
+def add(name, bench, machine, command):
+    stored = json.loads(STORE.read_text()) if STORE.exists() else {}
+    commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=HERE, check=True, capture_output=True, text=True).stdout
+    precision = (re.search(r"--precision (\w+)", command) or [None, "float32"])[1]
+    stored[name] = {"machine": machine, "date": str(datetime.date.today()), "commit": commit.strip(), "command": command,
+                    "precision": precision, "bench": json.loads(pathlib.Path(bench).read_text())}
+    STORE.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
+
+
+def main():
+    if sys.argv[1:2] == ["add"]:
+        add(*sys.argv[2:])
+    else:
+        write(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "speed.md")
+
+
+if __name__ == "__main__":
+    main()
