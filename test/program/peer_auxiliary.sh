@@ -77,7 +77,7 @@ check "of a run in groups it helps the group whose bits it has" again helps_its_
 
 refuses 2 "--group-bits" "$POTLUCK" peer --run r --auxiliary --group-bits 012
 refuses 2 "--auxiliary helps a run" "$POTLUCK" peer --auxiliary
-refuses 2 "no --client-mode" "$POTLUCK" peer --run r --auxiliary --client-mode --join "$entry"
+refuses 2 "excludes --client-mode" "$POTLUCK" peer --run r --auxiliary --client-mode --join "$entry"
 refuses 2 "btard\[:VALIDATORS\]" "$POTLUCK" peer --run r --auxiliary --robust btard:-1
 refuses 2 "--compression: 'zip' is not one of run" "$POTLUCK" peer --run r --auxiliary --compression zip
 refuses 2 "--target-batch" "$POTLUCK" peer --run r --auxiliary --target-batch 0
