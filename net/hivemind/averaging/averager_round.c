@@ -69,7 +69,7 @@ static size_t message_max(const struct averager *a)
         if (n > a->tensors.elements[t]) n = a->tensors.elements[t];
         if (n > values) values = n;
     }
-    /* More than one message of libp2p's calls can't be, whatever --part-bytes says. */
+    /* No message is longer than libp2p's calls allow, whatever --part-bytes says. */
     values = ALLREDUCE_HEADERS + (PL_CODES + values) * sizeof(float);
     return values < RPC_MESSAGE_MAX ? values : RPC_MESSAGE_MAX;
 }
@@ -231,10 +231,10 @@ static void on_work(void *context, struct allreduce_job *job)
 {
     struct averager *a = context;
     job->owner = a;
-    /* A full queue does not fail the round: the loop's thread then does the work itself, a little
-     * late. */
     if (!loop_work(a->loop, run_job, job_done, job)) return;
-    job->run(job); /* here, without memory for more; the timer reports it to the engine */
+    /* Without memory for a helper thread's request the round does not fail: the loop's thread does
+     * the work here, and the timer reports it to the engine. */
+    job->run(job);
     job->next = a->round.done_here;
     a->round.done_here = job;
 }

@@ -1,6 +1,6 @@
 /* grid.c - the number of group bits, by the number of peers and the epoch. [Moshpit SGD 3.2]
  *
- *   peers    from the records of progress, at most TRUST times what our groups show
+ *   peers    from the progress records, at most TRUST times the number that our groups show
  *   digits   the least d with peers / 2^d <= GROUP sqrt(2) s,   1/sqrt(2) <= s < sqrt(2)
  *
  * s is the epoch's: see grid.h for why the limit moves. */

@@ -1,15 +1,16 @@
-/* group.c - what the peers of a group have to agree on, computed equally by each of them.
+/* group.c - the data on which the peers of a group have to agree; each peer computes the same.
  * [spec hivemind-protocol 4.1 to 4.5]
  *
  *   group key    "PREFIX.0bBITS": which peers average together; hivemind parses it, so its form is
  *                fixed
  *   schema hash  SHA-1 over a text that describes each tensor as Python prints it: peers with other
  *                shapes can't be in one group
- *   gather       (bandwidth, mode, user data) as msgpack: what each peer states about itself
+ *   gather       (bandwidth, mode, user data) as msgpack: each peer's statement about itself
  *   shares       how many values each member reduces, by a linear program over the bandwidths
  *                (ref/balance.h); all solve the same program, so nothing has to be announced
- *   next bits    each member's index in the group is pushed into its key's bits, so peers that have
- *                just met are in different groups next [Moshpit SGD 3.2] */
+ *   next bits    each member draws another number, by a generator seeded with the group's ID, and
+ *                pushes it into its key's bits, so peers that have just met are in different groups
+ *                next [Moshpit SGD 3.2] */
 #include "group.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/messages/tensor_message.h"

@@ -41,8 +41,8 @@ enum averager_rpc {
 int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *class_name,
                    enum averager_rpc rpc, struct pl_err *err);
 
-/* What two averagers must have in common to average: SHA-1 over a text description of each tensor,
- * in order. */
+/* The schema hash: SHA-1 over a text description of each tensor, in order. Averagers with different
+ * hashes do not average with each other. */
 int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tensor *tensors,
                       size_t count);
 /* Appends the text that is hashed. */

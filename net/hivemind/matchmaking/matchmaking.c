@@ -204,7 +204,7 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
     for (size_t i = 0; !rc && i < message->n_gathered; i++) {
         const ProtobufCBinaryData *id = &message->ordered_peer_ids[i],
                                   *gather = &message->gathered[i];
-        /* A banned member is refused by the whole list: the leader may not know of the ban,
+        /* One banned member makes the whole list invalid: the leader may not know of the ban,
          * but a round with that peer would fail again. */
         rc = peer_id_parse(&peer, id->data, id->len);
         if (!rc && matchmaking_refuses(m, &peer)) rc = PL_EPROTO;

@@ -139,7 +139,7 @@ struct matchmaking_polls {
     size_t count;
     double next; /* when to poll again */
     int under_way;
-    int seen; /* there was one in this search */
+    int seen; /* a poll has ended in this search */
 };
 
 /* Leaders asked in this search, each by one of its declarations (matchmaking_leader.c). */

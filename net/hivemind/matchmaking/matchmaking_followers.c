@@ -136,8 +136,8 @@ static int gather_group(struct matchmaking *m)
     int rc = random_source_bytes(&m->o.random, g->id, sizeof g->id);
     if (!rc) rc = demote_unproven(m);
     if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
-    /* Without memory the group is disbanded, and its members learn of it on their streams: we, the
-     * last member, have no stream. */
+    /* Without memory the group is disbanded, and each follower is told on its stream
+     * (matchmaking_disband). We, the last member, have no stream, so we are removed first. */
     if (!rc && (rc = group_limit_bandwidths(g))) free(g->members[--g->count].gathered);
     return rc;
 }
@@ -183,7 +183,7 @@ void matchmaking_withdraw(struct matchmaking *m)
     m->begin = INFINITY;
 }
 
-/* IDLE comes first: peers that are answered below get NOT_LOOKING_FOR_GROUP. */
+/* IDLE comes first: waiting peers that are judged below get NOT_LOOKING_FOR_GROUP. */
 static void stop(struct matchmaking *m, double now)
 {
     int had_leader = m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING;
@@ -191,7 +191,7 @@ static void stop(struct matchmaking *m, double now)
     if (had_leader) m->callbacks->leave(m->context);
     matchmaking_withdraw(m);
     matchmaking_disband(m, NULL);
-    matchmaking_judge_waiting(m, now); /* the answer is NOT_LOOKING_FOR_GROUP */
+    matchmaking_judge_waiting(m, now);
 }
 
 void matchmaking_end(struct matchmaking *m, double now, int status)

@@ -2,8 +2,8 @@
  *
  *   leader of a group   the peer with the earliest expiration; ties go to the smaller peer ID
  *   candidates          declarations of peers earlier than ourselves, by the last poll
- *   order               peers not asked yet before peers that did not answer; within each,
- *                       each of these four the earliest
+ *   order               peers not asked yet before peers that did not answer; within each, doubtful
+ *                       peers last; then the earliest
  *
  * Without a candidate we are the earliest ourselves, and may lead (matchmaking_followers.c). */
 #include "matchmaking_internal.h"
@@ -64,7 +64,7 @@ static int may_ask(const struct matchmaking *m, double now,
     return !before || (now >= before->again && now + m->o.request_timeout < m->begin);
 }
 
-/* 0 is best: first candidates that have not been asked; in each group the doubtful ones last. */
+/* 0 is best: candidates not asked yet, then those asked before; of either, doubtful ones last. */
 static int rank(const struct matchmaking_candidate *c, const struct matchmaking_attempt *before)
 {
     return 2 * (before != NULL) + c->doubtful;

@@ -23,7 +23,7 @@
 #include "progress.h"
 
 #define LIVENESS_MISSES 3 /* rounds in a row */
-/* Absent peers are waited for in every round whose number is a multiple of this. */
+/* An absent peer is waited for again whenever it has missed a multiple of this many rounds. */
 #define LIVENESS_AGAIN 16
 
 struct liveness {

@@ -183,7 +183,7 @@ static int is_list(const struct broadcast *b, int stage) { return stage >= b->o.
 static void forward(struct broadcast *b, int stage, size_t to, size_t of)
 {
     /* A forwarded message keeps its author's signature, so the forwarding peer need not be trusted.
-     * It is sent to each receiver once, however often that asks. */
+     * It goes to each receiver once, however often that receiver asks. */
     uint8_t *done = &b->forwarded[((size_t)stage * b->count + to) * b->count + of];
     const struct bytes *m = &cell_of(b, stage, of)->message;
     if (*done || to == b->self || to == of || !bytes_length(m)) return;
@@ -243,9 +243,9 @@ void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, 
 
 void broadcast_push(struct broadcast *b, int stage)
 {
-    /* At the end of the last stage this peer stops listening. Before that it sends all messages
-     * that it holds: a peer that lacks one could otherwise not end, and would count others as
-     * silent. */
+    /* At the end of the last stage this peer stops listening. Before that it forwards the others'
+     * messages of this stage (its own has gone to all): a peer that lacks one could otherwise not
+     * end, and would count others as silent. */
     for (size_t of = 0; of < b->count; of++)
         for (size_t to = 0; of != b->self && to < b->count; to++) forward(b, stage, to, of);
 }

@@ -59,18 +59,18 @@ void packets_free(struct packet *l); /* all of the list */
 struct broadcast {
     struct broadcast_options o;
     size_t count, self;
-    struct equivocation_scope scope; /* the proof is checked against these */
+    struct equivocation_scope scope; /* proofs are checked against it */
     struct cell *cell;               /* (2 stages, count): messages, then lists */
     struct bytes *pair;              /* (count): our own of a stage of pairs, for each peer */
     uint8_t *forwarded;              /* (2 stages, count, count): receiver, sender */
-    uint8_t *needs;     /* (count, 2 count): messages that a peer lacks of the stage need_stage */
-    int *need_stage;    /* (count) */
+    uint8_t *needs;     /* (count, 2 count): messages and lists that a peer lacks in need_stage */
+    int *need_stage;    /* (count): of its last NEED; -1: none */
     uint8_t *guilty;    /* (count): a proof against it has been seen */
-    uint8_t *elsewhere; /* (count): it speaks of another round under this group's name */
-    size_t *frames;     /* (count): taken from a peer */
+    uint8_t *elsewhere; /* (count): it has sent frames of another round under this group's ID */
+    size_t *frames;     /* (count): received from a peer */
     int stage;          /* that we are in: we have sent its message */
     int is_patient;     /* others may be long at work: nothing is late */
-    double since;       /* s: of the last message that brought us on */
+    double since;       /* s: when the stage's last new message came, or the stage began */
     double asked;       /* s: last request for missing messages; or the stage's beginning */
     struct packet *out, **out_end;
     int failed; /* PL_ENOMEM */

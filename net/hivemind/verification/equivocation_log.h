@@ -21,7 +21,7 @@
 struct logged_round {
     struct equivocation_scope scope;
     uint8_t *convicted; /* (count): a proof against it has been seen */
-    /* (count): of a proof that proves nothing; honest peers send none, so one such peer costs two
+    /* (count): it has sent an invalid proof. Honest peers send none, so such a peer costs two
      * signature checks a round */
     uint8_t *ignored;
     double until; /* s */

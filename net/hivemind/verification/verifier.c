@@ -218,7 +218,7 @@ double verifier_wake(const struct verifier *r)
 
 /* --- REVEAL and REPORT ------------------------------------------------------------------------ */
 
-/* REVEAL: the random number, and the nonce that hid it in COMMIT's hash. */
+/* REVEAL: the random number (`nonce`), and the salt that hid it in COMMIT's hash. */
 static void reveal(struct verifier *r, struct bytes *out)
 {
     /* H(i | x_i | s_i) was committed to. The salt s_i hides x_i there, even if x_i could be

@@ -85,9 +85,8 @@ struct verifier_view {
     double limit;                /* s without anything new until a round is given up; 0: none */
     /* validators per round, on average; at most half of the peers with samples */
     double validators;
-    uint64_t samples_max; /* the most that a peer may claim; 0: any number */
-    struct random_source
-        random; /* the source of the random numbers and of the nonces that hide them */
+    uint64_t samples_max;        /* the most that a peer may claim; 0: any number */
+    struct random_source random; /* of the random numbers, and of the salts that hide them */
     void *context;
     /* A part's aggregate and radius. */
     const float *(*aggregate)(void *context, size_t part, double *tau);

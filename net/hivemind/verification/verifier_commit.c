@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each reducer's answers, and their radius. */
+/* own_hash: for each reducer, the SHA-256 of its aggregates and their radii. */
 static void hash_aggregates(struct verifier *r)
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();
@@ -96,8 +96,8 @@ int verifier_has_all_pairs(const struct verifier *r)
 /* 1: a peer's SENT matches the values that have arrived here. */
 static int accepts(struct verifier *r, size_t peer)
 {
-    /* The receiver's side of a dispute: it denies messages that are missing or differ from the
-     * received values. */
+    /* The receiver's side of a dispute: it denies a SENT that is missing, or that differs from what
+     * has arrived. */
     const uint8_t *sent = verifier_message(r, VERIFIER_SENT, peer);
     uint8_t digest[PL_HASH_BYTES];
     if (peer == r->v.self) return 1;

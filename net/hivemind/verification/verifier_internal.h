@@ -22,7 +22,7 @@ enum accusation {
 #define ACCUSATION_BYTES 5 /* the kind, and the part */
 
 /* The layout of a COMMIT. */
-#define COMMIT_LOT PL_HASH_BYTES          /* behind the hash of its own aggregates */
+#define COMMIT_LOT PL_HASH_BYTES          /* its random number's hash, after its aggregates' hash */
 #define COMMIT_CLAIM (2 * PL_HASH_BYTES)  /* epoch, samples */
 #define COMMIT_DENIED (COMMIT_CLAIM + 16) /* (count): 1, its SENT is missing or does not fit */
 #define COMMIT_DIGESTS(count) (COMMIT_DENIED + (count)) /* (count, PL_HASH_BYTES) */
@@ -81,7 +81,7 @@ void verifier_accuse(struct verifier *r, struct bytes *out);
 void verifier_hear_accusations(struct verifier *r);
 /* Our own opinions of those that validators doubt. */
 void verifier_vote(struct verifier *r);
-/* Claims that are not allowed. */
+/* Bans peers that have sent values but claim no samples. */
 void verifier_check_claims(struct verifier *r);
 /* The opened part, votes, and everybody's sums. */
 void verifier_judge(struct verifier *r);

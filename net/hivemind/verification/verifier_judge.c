@@ -37,10 +37,11 @@
  * calls it too far if its distance from the peer's own values exceeds this multiple of their
  * length. */
 #define FAR 3.0
-/* A peer's values may differ from what its data give by this share of their length. Another
- * processor's roundings and parameters that came back from a compressed round make a hundredth of
- * it; an attack within it has far less effect than a gradient's own noise. */
-#define FALSE_SHARE 0.125 /* of a vote; a validator accuses of ACCUSER_FACTOR times as much */
+/* A peer's values may differ from those recomputed from its data by this share of their length.
+ * Another processor's roundings and parameters that came back from a compressed round make some
+ * hundredths of the length (paper/security.md); an attack within the share has far less effect than
+ * a gradient's own noise. */
+#define FALSE_SHARE 0.125 /* above it, a vote against; a validator accuses above ACCUSER_FACTOR x */
 /* index of the seed's number that decides how many peers validate, and which part is opened */
 #define LOTS 0xFFFFFFFEu
 
@@ -99,11 +100,11 @@ void verifier_draw(struct verifier *r)
 
 /* --- validators ------------------------------------------------------------------------------- */
 
-/* [verification 4] The peer's values computed again, against its reports on those that it has sent,
- * which its reducers have confirmed. Hashes would be equal on equal machines only. The projection
- * of a difference on a random unit vector in d dimensions has on average 1/d of its squared length.
- * By the triangle inequality, two distances to the same point differ by at most the distance
- * between their other ends. */
+/* [verification 4] Recomputes the peer's values and compares them with its reports on the values
+ * that it has sent; its reducers have checked these reports. Hashes would be equal on equal
+ * machines only. The projection of a difference on a random unit vector in d dimensions has on
+ * average 1/d of its squared length. By the triangle inequality, two distances to the same point
+ * differ by at most the distance between their other ends. */
 static enum verifier_opinion computed(struct verifier *r, size_t peer, double share)
 {
     struct verifier_claim claim = verifier_claim_of(r, peer);
@@ -159,8 +160,9 @@ static double share_of(double difference, double allowed)
     return difference > 0 ? difference / allowed : 0;
 }
 
-/* [BTARD verification 1] The deviation of a report from its true value; an honest one may be off by
- * 1. s is clipped: it is no longer than the radius, however long the values are. */
+/* [BTARD verification 1] The deviation of a report from its true value, in units of the tolerance:
+ * an honest report's is at most 1. s is clipped: it is no longer than the radius, however long the
+ * values are. */
 static double report_error(struct part_report reported, struct part_report own, double tau)
 {
     double norm = fmax(0, own.norm), length = fmax(norm, own.length);
@@ -327,7 +329,8 @@ static void judge_part(struct verifier *r, size_t p, double *norm)
 }
 
 /* The opened part's values as a peer shows them now, with the hashes of all parts that it has sent
- * to this reducer, which must match its commitment. NULL: none. *bad: they do not match. */
+ * to this reducer, which must match its commitment. NULL: it has sent none (*bad = 0), or what it
+ * shows does not match (*bad = 1). */
 static const float *shown(const struct verifier *r, size_t peer, float *decoded, int *bad)
 {
     static const uint8_t nothing[PL_HASH_BYTES];
@@ -359,7 +362,7 @@ static const float *shown(const struct verifier *r, size_t peer, float *decoded,
 }
 
 /* Checks one peer's values of the opened part against its report and its reducer's accusation, and
- * adds its pull to the sum. Returns 0 if the peer did not show them. */
+ * adds its pull to the sum. Returns 0 if the values shown do not match the peer's commitment. */
 static int judge_shown(struct verifier *r, struct scratch *d, size_t peer, const float *a,
                        double tau, double *pull)
 {

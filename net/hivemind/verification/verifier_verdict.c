@@ -38,15 +38,15 @@ void verifier_charge(struct verifier *r, size_t peer, const char *why)
     verifier_give_up(r, PL_EIO, why);
 }
 
-/* Honest peers never deny one another. So a peer that more peers deny than can be Byzantine is
- * Byzantine itself, and is charged alone; of any other pair it is unknown which one lies. [BTARD,
- * ELIMINATE(i, j)] */
+/* Honest peers never deny one another. So a peer that denies, or is denied by, more peers than can
+ * be Byzantine is Byzantine itself, and is charged alone; of any other pair it is unknown which one
+ * lies. [BTARD, ELIMINATE(i, j)] */
 void verifier_charge_pairs(struct verifier *r, uint8_t *edge, const char *why)
 {
     size_t n = r->v.count, faults = verifier_faults(r);
     for (size_t i = 0; i < n; i++) {
         size_t degree = 0;
-        /* An honest peer is denied by Byzantine ones only: at most f of them. */
+        /* An honest peer has denials only with Byzantine ones: with at most f of them. */
         for (size_t j = 0; j < n; j++) degree += edge[i * n + j] || edge[j * n + i];
         if (degree > faults) r->opinion[i] = 1; /* not in use yet: a mark */
     }
