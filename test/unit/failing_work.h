@@ -1,5 +1,5 @@
-/* failing_work.h - a test for each piece of work: its first allocation fails, its second, ... until none is left to
- * fail. Included by one file of each test program. */
+/* failing_work.h - runs a piece of work again and again: first its first allocation fails, then its
+ * second, until no allocation is left to fail. Included by one file of each test program. */
 #ifndef PL_TEST_FAILING_WORK_H
 #define PL_TEST_FAILING_WORK_H
 

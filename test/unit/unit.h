@@ -1,4 +1,4 @@
-/* unit.h - what every unit test includes: cmocka, and the headers that it needs before it. */
+/* unit.h - included by every unit test: cmocka, and the headers that it needs before it. */
 #ifndef PL_TEST_UNIT_H
 #define PL_TEST_UNIT_H
 

@@ -1,6 +1,6 @@
-/* devices.c - what CUDA's backend does besides its operations, on emulated devices: copies that
- * overlap a step, several devices. Each test runs in every order that streams permit: as early as
- * possible, as late as something waits, and at random. */
+/* devices.c - the CUDA backend's copies and devices, on emulated devices: copies that overlap a
+ * step, several devices. Each test runs in every order that streams permit: as early as possible,
+ * only when something waits, and at random. */
 #include "runtime/transfer.h"
 #include "runtime/trainer.h"
 #include "test/unit/unit.h"

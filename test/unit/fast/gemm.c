@@ -1,5 +1,5 @@
-/* gemm.c - matrix products on every instruction set: borders of tiles, panels, slabs and groups in all
- * layouts, operands that end where their memory does, rows further apart than they are long. */
+/* gemm.c - matrix products on every instruction set: borders of tiles, panels, slabs and groups in
+ * all layouts, operands that end at the end of their memory, and strides longer than rows. */
 #include "ref/rng.h"
 #include "test/unit/unit.h"
 

@@ -1,5 +1,5 @@
-/* loopback.h - up to eight averagers in this process, on one network thread, over real
- * connections: what the tests of averaging share. Included by one file of each test program. */
+/* loopback.h - up to eight averagers in this process, on one network thread, over real connections,
+ * for the tests of averaging. Included by one file of each test program. */
 #ifndef PL_TEST_LOOPBACK_H
 #define PL_TEST_LOOPBACK_H
 

@@ -1,4 +1,4 @@
-/* http_address.h - addresses for tests of what counts by network. */
+/* http_address.h - addresses for tests of limits that count by network. */
 #ifndef PL_TEST_HTTP_ADDRESS_H
 #define PL_TEST_HTTP_ADDRESS_H
 

@@ -1,4 +1,4 @@
-/* http_client.h - for tests: one request over the loopback, and what comes back. */
+/* http_client.h - for tests: one request over the loopback, and its response. */
 #ifndef PL_TEST_HTTP_CLIENT_H
 #define PL_TEST_HTTP_CLIENT_H
 

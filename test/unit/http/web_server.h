@@ -1,5 +1,5 @@
-/* web_server.h - for tests: a web server in a thread, in the open or over TLS; what it answers is
- * the test's. */
+/* web_server.h - for tests: a web server in a thread, with or without TLS; the test makes its
+ * answers. */
 #ifndef PL_TEST_WEB_SERVER_H
 #define PL_TEST_WEB_SERVER_H
 

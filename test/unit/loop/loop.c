@@ -1,5 +1,6 @@
-/* loop.c - the network's thread: what is posted runs in order, timers fire in the order of their
- * times, one that starts itself anew delays nobody, and a helper thread's work ends on the loop. */
+/* loop.c - the network's thread: posted functions run in order, timers fire in the order of their
+ * times, a timer that starts itself again delays no other, and a helper thread's work ends on the
+ * loop. */
 #include "net/loop/loop.h"
 #include "test/unit/unit.h"
 

@@ -1,5 +1,5 @@
-/* await.h - a test's own thread waits for what the network's threads note. Included by one file of
- * each test program. */
+/* await.h - lets a test's own thread wait for events on the network's threads. Included by one file
+ * of each test program. */
 #ifndef PL_TEST_AWAIT_H
 #define PL_TEST_AWAIT_H
 

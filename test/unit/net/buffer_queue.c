@@ -1,5 +1,5 @@
-/* buffer_queue.c - what goes into a chain comes out in its order, however it is added, and
- * memory that is given to it is neither copied nor lost. */
+/* buffer_queue.c - bytes leave a queue in the order in which they were added, however that was
+ * done; memory that is given to it is neither copied nor lost. */
 #include "net/buffer_queue.h"
 #include "test/unit/unit.h"
 

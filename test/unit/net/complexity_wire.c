@@ -1,6 +1,6 @@
-/* complexity_wire.c - every other parser of what strangers send, with n and 2n and with its longest
- * input: transport, protobuf messages, parts and states, access tokens, HTTP. Those of the DHT are in
- * complexity.c.
+/* complexity_wire.c - every other parser of strangers' bytes, with n and 2n bytes and with its
+ * longest input: transport, protobuf messages, parts and states, access tokens, HTTP. Those of the
+ * DHT are in complexity.c.
  * One long file: a table of parsers, and a function for each. */
 #include "complexity_work.h"
 #include "net/hivemind/matchmaking/group.h"

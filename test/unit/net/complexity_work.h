@@ -1,6 +1,6 @@
-/* complexity_work.h - measures that a parser takes time in proportion to its input: with n and with
- * 2n bytes. What grows with the square of n takes four times as long for twice as much; what is
- * allowed here is three times. */
+/* complexity_work.h - measures that a parser takes time in proportion to its input, with n and with
+ * 2n bytes. Quadratic work takes four times as long for twice the input; the limit here is three
+ * times. */
 #ifndef COMPLEXITY_WORK_H
 #define COMPLEXITY_WORK_H
 

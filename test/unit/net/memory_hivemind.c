@@ -1,6 +1,6 @@
-/* memory_hivemind.c - every allocation of hivemind's engines fails once: the call reports it, frees what it had (checked
- * in the sanitizer build), and the same call succeeds afterwards. A whole all-reduce ends, too, whichever of its
- * allocations fails. */
+/* memory_hivemind.c - every allocation of hivemind's engines fails once: the call reports it, frees
+ * what it had (checked in the sanitizer build), and the same call succeeds afterwards. A whole
+ * all-reduce ends, too, whichever of its allocations fails. */
 #include "test/unit/failing_work.h"
 
 #define PEERS 3

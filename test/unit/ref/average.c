@@ -1,4 +1,4 @@
-/* average.c - partition, load balancing and all-reduce: laws that hold for any values. */
+/* average.c - properties of partition, load balancing and all-reduce for any values. */
 #include "ref/average.h"
 #include "ref/backend.h"
 #include "ref/balance.h"

@@ -1,6 +1,6 @@
-/* outer.c - laws that hold for every algorithm of training together: what is equal stays equal,
- * what is saved goes on, what is broken costs its sender alone, and what is sent has the size that
- * the formula says. */
+/* outer.c - properties of every algorithm of training together: equal peers stay equal, a saved
+ * training continues, a broken message costs only its sender, and messages have the size that the
+ * formula gives. */
 #include "outer_world.h"
 
 static void each_comes_nearer_and_stays_together(void **state)

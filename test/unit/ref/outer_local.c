@@ -1,4 +1,5 @@
-/* outer_local.c - laws of the algorithms with local steps: local SGD, DiLoCo and its kin. */
+/* outer_local.c - properties of the algorithms with local steps: local SGD, DiLoCo and related
+ * ones. */
 #include "outer_world.h"
 
 /* A NaN in a peer's parameters, from its inner optimizer, costs that peer one round. */

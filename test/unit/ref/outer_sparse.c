@@ -1,5 +1,5 @@
-/* outer_sparse.c - laws of the algorithms that compress: what is not sent is kept, and what is sent
- * can be read. */
+/* outer_sparse.c - properties of the algorithms that compress: values that are not sent are kept,
+ * and messages can be read. */
 #include "outer_world.h"
 #include "ref/outer/e3m0.h"
 #include "ref/outer/sparse.h"

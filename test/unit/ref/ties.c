@@ -1,5 +1,5 @@
-/* ties.c - what decides between equals, and where a sum or a rounding could go another way: each case is
- * the rule spelt out.
+/* ties.c - rules that decide between equal candidates, and the order of sums and roundings: each
+ * case is one rule.
  * One long file: a list of rules, with a case for each. */
 #include "ref/backend.h"
 #include "ref/balance.h"

@@ -1,4 +1,5 @@
-/* backend_open.c - where a backend is looked for, what is said of one that cannot be had, and the environment it is loaded in. */
+/* backend_open.c - where a backend is searched, the error for one that cannot be loaded, and the
+ * environment in which it is loaded. */
 #include "runtime/backend_open.h"
 #include "data/files/file.h"
 #include "test/unit/unit.h"

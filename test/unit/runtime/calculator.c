@@ -1,5 +1,5 @@
-/* calculator.c - the memory calculator: counts against published ones, terms against the buffers
- * they describe, and what must hold between options. */
+/* calculator.c - the memory calculator: counts compared with published ones, terms with the buffers
+ * that they describe, and relations between options. */
 #include "runtime/memory.h"
 #include "runtime/batch_shards.h"
 #include "runtime/workspace.h"

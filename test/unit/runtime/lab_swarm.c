@@ -1,6 +1,6 @@
-/* lab_swarm.c - laws of the swarm on a virtual clock: how long an all-reduce takes, how many bytes
- * travel, that a seed decides everything, that a saved swarm goes on, and that peers which come and
- * go leave the others in agreement. Each law is put to every algorithm. */
+/* lab_swarm.c - properties of the swarm on a virtual clock: the time of an all-reduce, the bytes
+ * sent, results determined by the seed, a saved swarm that continues, and peers that leave and come
+ * back without disagreement among the others. Each is tested with every algorithm. */
 #include "runtime/lab/lab_swarm.h"
 #include "ref/rng.h"
 #include "runtime/backend_open.h"

@@ -1,5 +1,5 @@
-/* trainer.c - losses, gradients and parameters that are not finite: what is kept, what is dropped,
- * and that training then continues, bit for bit, as if they had not occurred. */
+/* trainer.c - losses, gradients and parameters that are not finite: which state is kept, which is
+ * dropped, and that training then continues, bit for bit, as if they had not occurred. */
 #include "small_run.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* file.c - files that appear whole or not at all, whatever goes wrong in between. */
+/* file.c - a file is written completely or not at all, even if a call fails in between. */
 #include "data/files/file.h"
 #include "test/unit/unit.h"
 

@@ -1,5 +1,5 @@
-/* model_files.c - a VQGAN's and a GPT-2's files: values as they were saved, sizes from metadata or
- * shapes, and what a file of another model is told. */
+/* model_files.c - files of a VQGAN and a GPT-2: values as they were saved, sizes from metadata or
+ * from shapes, and the error for a file of another model. */
 #include "data/files/file.h"
 #include "data/models/checkpoint.h"
 #include "data/models/gpt2_file.h"

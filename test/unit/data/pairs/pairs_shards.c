@@ -1,5 +1,5 @@
-/* pairs_shards.c - shards are opened by several threads at a time, and what they say is taken in the
- * order of the list. */
+/* pairs_shards.c - several threads open shards at a time, and the results are taken in the order of
+ * the list. */
 #include "data/pairs/pairs_internal.h"
 #include "test/unit/unit.h"
 

@@ -1,5 +1,5 @@
-/* allreduce.c - whole groups of exchanges in one process: equal to the reference bit for bit; and
- * what becomes of a round when peers lie, freeze or leave. */
+/* allreduce.c - whole groups of all-reduce engines in one process: results equal the reference bit
+ * for bit; rounds in which peers lie, freeze or leave. */
 #include "allreduce_world.h"
 #include "net/hivemind/allreduce/allreduce_internal.h"
 

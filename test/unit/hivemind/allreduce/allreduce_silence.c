@@ -1,5 +1,5 @@
-/* allreduce_silence.c - groupmates that are silent or slow in an all-reduce, or send what can't be used: how long
- * each is waited for, which are blamed, and which sentence the user reads. */
+/* allreduce_silence.c - groupmates that are silent or slow in an all-reduce, or send unusable
+ * messages: how long the others wait for each, which are blamed, and which error the user reads. */
 #include "allreduce_world.h"
 #include "net/hivemind/allreduce/allreduce_internal.h"
 

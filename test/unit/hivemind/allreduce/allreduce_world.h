@@ -1,5 +1,5 @@
-/* allreduce_world.h - a whole group of exchanges in one process, and the post between them: what
- * the tests of the all-reduce share. Included by one file of each test program. */
+/* allreduce_world.h - a whole group of all-reduce engines in one process, and the delivery of their
+ * messages, for the tests of the all-reduce. Included by one file of each test program. */
 #ifndef PL_TEST_EXCHANGE_WORLD_H
 #define PL_TEST_EXCHANGE_WORLD_H
 

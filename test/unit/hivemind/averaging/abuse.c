@@ -1,6 +1,5 @@
-/* abuse.c - two peers average while a third does to them whatever the protocol lets a stranger try:
- * floods of streams, streams that say nothing or a byte now and then, messages that are invalid or too
- * long, parts for no group. */
+/* abuse.c - two peers average while a third attacks them: floods of streams, streams that send
+ * nothing or a byte now and then, messages that are invalid or too long, parts for no group. */
 #include "test/unit/hivemind/loopback.h"
 #include "net/libp2p/rpc/rpc.h"
 #include "net/libp2p/rpc/rpc_frame.h"

@@ -1,7 +1,7 @@
-/* attacks.c - a swarm with Byzantine peers in it learns, or not: linear regression by peers that
- * average their gradients over real connections, while some of them send what no honest peer would.
+/* attacks.c - does a swarm with Byzantine peers learn? Peers train a linear regression and average
+ * their gradients over real connections, while some of them send false values.
  *
- *   attacks            asserts what has to hold
+ *   attacks            asserts the main results
  *   attacks --table    measures every attack, with and without protection, as in
  *                      paper/security.md: nothing in it is random */
 #include "test/unit/hivemind/loopback.h"

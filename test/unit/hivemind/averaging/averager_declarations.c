@@ -1,5 +1,5 @@
-/* averager_declarations.c - false declarations in the DHT: what a stranger stores about others keeps nobody from
- * averaging. */
+/* averager_declarations.c - false declarations in the DHT: a stranger's declarations about other
+ * peers keep no peer from averaging. */
 #include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/dht/dht_node_internal.h"
 

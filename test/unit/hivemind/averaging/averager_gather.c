@@ -1,5 +1,5 @@
-/* averager_gather.c - rounds of messages over real connections: long ones, groups that fall apart, and groupmates whose
- * message is of another length, epoch or weight. */
+/* averager_gather.c - rounds in which peers gather messages, over real connections: long messages,
+ * groups that fall apart, and groupmates whose message has another length, epoch or weight. */
 #include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/averaging/averager_internal.h"
 #include "net/hivemind/messages/gather_message.h"

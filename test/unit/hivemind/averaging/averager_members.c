@@ -1,5 +1,6 @@
-/* averager_members.c - averaging in a swarm with access tokens: members among themselves, a client among
- * them, and a stranger who calls what hivemind leaves open: groups, parts, the state. */
+/* averager_members.c - averaging in a swarm with access tokens: members with each other, with a
+ * client among them, and a stranger that makes the calls which hivemind leaves open: groups, parts,
+ * the state. */
 #include "test/unit/hivemind/loopback.h"
 #include "net/libp2p/rpc/rpc.h"
 

@@ -1,5 +1,6 @@
 /* averager_powersgd.c - rounds of PowerSGD over real connections: both phases, groups that fall
- * apart in one of them, peers of another rank, and the run's rank as strangers tell it. */
+ * apart in one of them, peers of another rank, and strangers that report a false rank of the run.
+ */
 #include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/averaging/averager_internal.h"
 

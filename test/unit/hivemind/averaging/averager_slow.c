@@ -1,5 +1,5 @@
-/* averager_slow.c - a groupmate whose first part comes slowly, as over an uplink of 2 Mbit/s that it
- * shares with parts for others: it has as long for it as for any other part. */
+/* averager_slow.c - a groupmate whose first part arrives slowly, as over an uplink of 2 Mbit/s that
+ * it shares with parts for others, has as much time for it as for any other part. */
 #include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/averaging/averager_internal.h"
 #include "net/libp2p/rpc/rpc_frame.h"

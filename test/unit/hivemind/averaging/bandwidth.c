@@ -1,5 +1,6 @@
-/* bandwidth.c - what windows of a round show of an uplink, what is stated of it, and that groupmates
- * share the reduction by it though nobody was told a bandwidth. */
+/* bandwidth.c - the uplink's bandwidth, estimated from windows of a round; the bandwidth that a
+ * peer states; and groupmates that share the reduction by it although no user has configured a
+ * bandwidth. */
 #include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/averaging/averager_internal.h"
 

@@ -1,5 +1,5 @@
-/* dht_join.c - who comes into a DHT, how and when: early and held-back nodes, routers, clocks,
- * tokens, joins that fail. */
+/* dht_join.c - joining a DHT: early nodes, nodes that are held back, routers, clocks, tokens, joins
+ * that fail. */
 #include "dht_world.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
-/* dht_world.h - whole nodes of a DHT over loopback, several in this process, and their requests: what
- * its tests share. Included by one file of each test program. */
+/* dht_world.h - several whole DHT nodes over loopback in this process, and their requests, for the
+ * DHT's tests. Included by one file of each test program. */
 #ifndef PL_TEST_DHT_WORLD_H
 #define PL_TEST_DHT_WORLD_H
 

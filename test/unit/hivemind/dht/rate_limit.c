@@ -1,4 +1,5 @@
-/* rate_limit.c - token buckets, and what they bound: signature checks of records that peers store. */
+/* rate_limit.c - token buckets, and the work that they bound: signature checks of records that
+ * peers store. */
 #include "net/hivemind/dht/dht_members.h"
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"

@@ -1,4 +1,5 @@
-/* dht_routing.c - what must hold for any order of contacts, not only the recorded ones. */
+/* dht_routing.c - properties of the routing table for any order of contacts, not only the recorded
+ * ones. */
 #include "net/hivemind/kademlia/dht_routing.h"
 #include "ref/rng.h"
 #include "test/unit/unit.h"

@@ -1,5 +1,6 @@
-/* grid.c - the number of group bits: groups stay small, peers whose counts differ agree again soon,
- * strangers' records shrink groups by a bounded factor, and a peer alone finds the others. */
+/* grid.c - the number of group bits: groups stay small, peers with different counts soon agree
+ * again, strangers' records shrink groups only by a bounded factor, and a peer that is alone finds
+ * the others. */
 #include "net/hivemind/matchmaking/grid.h"
 #include "test/unit/unit.h"
 

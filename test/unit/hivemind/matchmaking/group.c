@@ -1,5 +1,6 @@
-/* group.c - what the peers of a group compute alike: bounds of the gather message, who may be in a group, shares, and
- * the group bits against Python's random.sample. [spec hivemind-protocol 4, 5.1] */
+/* group.c - data that the peers of a group compute alike: bounds of the gather message, membership
+ * of a group, shares, and the group bits compared with Python's random.sample. [spec
+ * hivemind-protocol 4, 5.1] */
 #include "net/hivemind/matchmaking/group.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "test/unit/unit.h"

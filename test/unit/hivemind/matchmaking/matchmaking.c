@@ -1,5 +1,4 @@
-/* matchmaking.c - swarms of searching averagers on a virtual clock: everybody finds the same
- * group. */
+/* matchmaking.c - swarms of searching averagers on a virtual clock: all find the same group. */
 #include "matchmaking_world.h"
 
 static struct world w;

@@ -1,4 +1,4 @@
-/* matchmaking_exclusion.c - peers that matchmaking treats apart: behind NAT, banned, absent, on
+/* matchmaking_exclusion.c - peers with special rules in matchmaking: behind NAT, banned, absent, on
  * back-off, unproven. */
 #include "matchmaking_world.h"
 

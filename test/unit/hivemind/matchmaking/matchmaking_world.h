@@ -1,5 +1,5 @@
-/* matchmaking_world.h - a swarm of matchmaking engines on a virtual clock: what the tests of matchmaking share. Included
- * by one file of each test program. */
+/* matchmaking_world.h - a swarm of matchmaking engines on a virtual clock, for the tests of
+ * matchmaking. Included by one file of each test program. */
 #ifndef PL_TEST_MATCHMAKING_WORLD_H
 #define PL_TEST_MATCHMAKING_WORLD_H
 

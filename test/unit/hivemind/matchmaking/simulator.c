@@ -1,5 +1,5 @@
-/* simulator.c - the swarm without machines (test/simulator): the same seed gives the same swarm,
- * and what paper/scaling.md says of large ones holds for small ones, too. */
+/* simulator.c - the simulated swarm of test/simulator: the same seed gives the same swarm, and the
+ * statements of paper/scaling.md about large swarms hold for small ones, too. */
 #include "test/simulator/links.h"
 #include "test/simulator/queue.h"
 #include "test/simulator/world.h"

@@ -1,4 +1,5 @@
-/* msgpack.c - values that must be refused, sizes around every boundary, and what lies cost. */
+/* msgpack.c - values that must be refused, sizes around every boundary, and the cost of false
+ * lengths. */
 #include "net/hivemind/messages/msgpack.h"
 #include "test/unit/unit.h"
 

@@ -1,4 +1,4 @@
-/* state_claim.c - which states agree, and what follows from who agrees. */
+/* state_claim.c - which donors' states agree, and the decision that follows. */
 #include "net/hivemind/messages/state_claim.h"
 #include "ref/rng.h"
 #include "test/unit/unit.h"

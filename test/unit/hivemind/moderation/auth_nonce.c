@@ -1,5 +1,6 @@
-/* auth_nonce.c - each signed request once, and capacity for every member: one key that floods, one user
- * with many keys, replays at any age, and who may hand on a signed request. */
+/* auth_nonce.c - each signed request is accepted once, and every member has its share of the
+ * nonces: one key that floods, one user with many keys, replays at any age, and peers that pass on
+ * a signed request. */
 #include "net/hivemind/moderation/auth.h"
 #include "test/unit/unit.h"
 

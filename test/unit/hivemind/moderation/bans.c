@@ -1,4 +1,5 @@
-/* bans.c - how long a peer is left out: after a proof, and after what may be nobody's fault. */
+/* bans.c - how long a peer is excluded: after a proof, and after a failure that may not be its
+ * fault. */
 #include "net/hivemind/moderation/bans.h"
 #include "test/unit/unit.h"
 

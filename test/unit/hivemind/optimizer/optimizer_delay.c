@@ -1,9 +1,8 @@
-/* optimizer_delay.c - delayed updates: two peers in one process over loopback, one of which goes on with
- * local batches while its gradient is averaged, or while the optimizer steps; the other waits for
- * both, as every peer used to. What each of them did is written down, and done again in one thread
- * by the rule: its parameters have to be the same, bit for bit. What is waited for are events,
- * never times. In the host's memory, and on an emulated device, whose copies come as late as
- * somebody waits for them. */
+/* optimizer_delay.c - delayed updates: two peers in one process over loopback. One continues with
+ * local batches while its gradient is averaged or while the optimizer steps; the other waits for
+ * both. The test records each peer's actions and repeats them in one thread by the rule: the
+ * parameters have to be the same, bit for bit. It waits for events, never for times. It runs in
+ * host memory and on an emulated device, whose copies run only when somebody waits for them. */
 #include "optimizer_world.h"
 
 /* --- the same in one thread ------------------------------------------------------------------- */

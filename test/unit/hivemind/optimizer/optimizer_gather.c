@@ -1,6 +1,7 @@
-/* optimizer_gather.c - algorithms whose messages each peer takes as they are, over loopback: peers equal, bit for bit,
- * what ref/outer makes of the same gradients in one process; a newcomer takes the algorithm's state over; the bytes on
- * the wire are those of the formula. */
+/* optimizer_gather.c - algorithms in which each peer gathers all messages of its group, over
+ * loopback: peers equal, bit for bit, the result of ref/outer for the same gradients in one
+ * process; a newcomer downloads the algorithm's state; the bytes on the wire are those of the
+ * formula. */
 #include "test/unit/hivemind/training/training_totals.h"
 #include "test/unit/net/await.h"
 #include "net/hivemind/optimizer/optimizer_internal.h"

@@ -1,5 +1,6 @@
-/* optimizer_local.c - DiLoCo and local SGD by the public header, over loopback: peers equal what ref/outer makes of
- * the same gradients in one process, a late one takes phi and the momentum over, a failed round loses no local step. */
+/* optimizer_local.c - DiLoCo and local SGD by the public header, over loopback: peers equal the
+ * result of ref/outer for the same gradients in one process, a late peer downloads phi and the
+ * momentum, and a failed round loses no local step. */
 #include "test/unit/net/await.h"
 #include "net/hivemind/optimizer/optimizer_internal.h"
 #include "test/unit/hivemind/training/training_totals.h"

@@ -1,4 +1,5 @@
-/* optimizer_options.c - what the collaborative optimizer makes of its options: each default, each bound, each name. */
+/* optimizer_options.c - the options of the collaborative optimizer: each default, each bound, each
+ * name. */
 #include "net/hivemind/optimizer/optimizer_internal.h"
 #include "net/hivemind/swarm/averaging.h"
 

@@ -1,5 +1,6 @@
-/* optimizer_tensors.c - the collaborative optimizer by its public header alone, over plain tensors: what a caller's
- * optimizer is given, what a step does to values, what a newcomer takes over, which arguments are refused. */
+/* optimizer_tensors.c - the collaborative optimizer by its public header alone, over plain tensors:
+ * the arguments of a caller's optimizer, the effect of a step on values, the state that a newcomer
+ * downloads, and arguments that are refused. */
 #include "net/hivemind/optimizer.h"
 #include "net/hivemind/optimizer/optimizer_trainer.h"
 

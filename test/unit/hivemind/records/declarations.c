@@ -1,4 +1,5 @@
-/* declarations.c - who may say that a peer looks for a group, and whose word counts. */
+/* declarations.c - declarations of peers that look for a group: whose declarations count, and how
+ * much. */
 #include "net/hivemind/moderation/auth.h"
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"

@@ -1,5 +1,4 @@
-/* dht_store.c - storage rules where recordings say nothing: limits, floods, values that are
- * none. */
+/* dht_store.c - storage rules that no recording covers: limits, floods, invalid values. */
 #include "net/hivemind/records/dht_store.h"
 #include "ref/rng.h"
 #include "test/unit/unit.h"

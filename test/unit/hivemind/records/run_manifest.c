@@ -1,5 +1,5 @@
-/* run_manifest.c - a run's manifest: there and back, every field refused where it is out of bounds,
- * two compared, and records that their peers have not signed. */
+/* run_manifest.c - a run's manifest: written and read back, each field refused out of its bounds,
+ * two manifests compared, and records that their peers have not signed. */
 #include "net/hivemind/records/run_manifest.h"
 #include "net/hivemind/records/validate.h"
 #include "data/files/json.h"

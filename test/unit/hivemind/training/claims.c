@@ -1,5 +1,5 @@
-/* claims.c - which progress records count: leads that few claim, that nobody shows, that a second
- * key claims for somebody else; and sums of what strangers may claim.
+/* claims.c - which progress records count: leads that only a few claim, leads that no state proves,
+ * records of a second key about a peer; and sums of claims, which saturate.
  * One long file: all cases share one ledger and its clock. */
 #include "net/hivemind/training/claims.h"
 #include "net/hivemind/messages/msgpack.h"

@@ -1,4 +1,4 @@
-/* liveness.c - whether a peer's report still counts, by the rounds that it comes to. */
+/* liveness.c - which progress reports still count, by the rounds that their peers come to. */
 #include "net/hivemind/training/liveness.h"
 #include "test/unit/unit.h"
 

@@ -1,5 +1,5 @@
-/* peer_report.c - our peers' own record: written, read, refused; and what the page makes of it: counts
- * that outlive their peers, in files of the version before too. */
+/* peer_report.c - the report of a potluck peer: written, read, refused; and the page's totals from
+ * it, which outlive their peers, also in files of the previous version. */
 #include "net/http/dashboard/dashboard.h"
 #include "net/http/dashboard/feeds.h"
 #include "net/hivemind/records/validate.h"

@@ -1,5 +1,5 @@
-/* state_load.c - what a donor can make a newcomer keep: no more than our model's state takes, and nothing
- * of another shape. */
+/* state_load.c - a donor cannot make a newcomer keep more than its own model's state takes, or
+ * tensors of another shape. */
 #include "net/hivemind/messages/state_message.h"
 #include "ref/backend.h"
 #include "test/unit/unit.h"

@@ -1,5 +1,6 @@
-/* training.c - peers that train a toy together over loopback: in step, with the same parameters, while one joins late and
- * one leaves without a word; and the state that one gives and another takes. */
+/* training.c - peers that train a toy model together over loopback: in step and with the same
+ * parameters while one joins late and one leaves without notice; and the state that one peer gives
+ * to another. */
 #include "training_totals.h"
 #include "training_world.h"
 

@@ -1,5 +1,5 @@
-/* training_local.c - rounds of peers with local steps: a mean of nobody else's change is none, and peers whose rounds of
- * phi lie an epoch apart come together again. */
+/* training_local.c - rounds of peers with local steps: a mean that contains no other peer's change
+ * does not count, and peers whose rounds of phi are one epoch apart meet again. */
 #include "training_world.h"
 #include "net/hivemind/training/training_internal.h"
 

@@ -1,4 +1,4 @@
-/* training_records.c - which of the peers that have reported progress the others wait for: peers that died, that never come
+/* training_records.c - which reporting peers the others wait for: peers that died, that never come
  * to a round, that claim to be ahead, that leave. */
 #include "training_world.h"
 

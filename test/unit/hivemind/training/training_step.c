@@ -1,5 +1,6 @@
-/* training_step.c - the decision to step and what a step does, peer by peer: when the target batch counts as reached, whose
- * samples weigh how much, which epochs average parameters, and what a correction leaves alone. */
+/* training_step.c - the decision to step, and the step, peer by peer: when the target batch counts
+ * as reached, the weight of each peer's samples, the epochs that average parameters, and the values
+ * that a correction does not change. */
 #include "training_world.h"
 #include "net/hivemind/training/training_internal.h"
 

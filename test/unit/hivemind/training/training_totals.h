@@ -1,5 +1,5 @@
-/* training_totals.h - what a training has counted so far, copied on the loop's thread, which goes on
- * counting. */
+/* training_totals.h - a training's totals so far, copied on the loop's thread, which continues to
+ * count. */
 #ifndef PL_TEST_TRAINING_TOTALS_H
 #define PL_TEST_TRAINING_TOTALS_H
 

@@ -1,5 +1,5 @@
-/* training_world.h - peers that train a toy together in one process, each with its own thread, over loopback: what the
- * tests of training.h share. Included by one file of each test program. */
+/* training_world.h - peers that train a toy model together in one process over loopback, each with
+ * its own thread, for the tests of training.h. Included by one file of each test program. */
 #ifndef PL_TEST_TRAINING_WORLD_H
 #define PL_TEST_TRAINING_WORLD_H
 

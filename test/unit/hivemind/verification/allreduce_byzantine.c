@@ -1,6 +1,6 @@
-/* allreduce_byzantine.c - Byzantine peers of each kind at each place among seven whose all-reduce
- * is verified: honest peers never ban or charge one another, all of them come to the same, and who
- * has lied pays for it. */
+/* allreduce_byzantine.c - verified all-reduces of seven peers, with Byzantine peers of each kind at
+ * each place: honest peers never ban or charge one another, all of them come to the same result,
+ * and each Byzantine peer is banned or charged. */
 #define PEERS 7
 #define MOST 600
 #include "byzantine_messages.h"

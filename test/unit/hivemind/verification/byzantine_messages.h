@@ -1,5 +1,5 @@
-/* byzantine_messages.h - what Byzantine peers send in place of their messages of verification, one function for each kind.
- * Included by one file of each test program. */
+/* byzantine_messages.h - false messages that Byzantine peers send in a round's verification, one
+ * function for each kind. Included by one file of each test program. */
 #ifndef PL_TEST_BYZANTINE_MESSAGES_H
 #define PL_TEST_BYZANTINE_MESSAGES_H
 

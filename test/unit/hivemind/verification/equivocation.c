@@ -1,5 +1,5 @@
-/* equivocation.c - proofs of equivocation: what proves it and what does not; and the log of rounds, by
- * which a peer that has ended its own round still bans by a proof that comes later. */
+/* equivocation.c - valid and invalid proofs of equivocation; and the log of rounds, by which a peer
+ * bans by a proof that arrives after its own round has ended. */
 #include "net/hivemind/verification/broadcast.h"
 #include "net/hivemind/verification/equivocation_log.h"
 #include "net/hivemind/verification/verifier_internal.h"

@@ -1,5 +1,5 @@
-/* signed_packets.h - what a Byzantine peer tells in a round's verification: its own messages with
- * another body, signed again. */
+/* signed_packets.h - makes a Byzantine peer's packets for a round's verification: its own messages
+ * with another body, signed again. */
 #ifndef PL_TEST_SIGNED_PACKETS_H
 #define PL_TEST_SIGNED_PACKETS_H
 

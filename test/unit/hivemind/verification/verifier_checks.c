@@ -1,6 +1,6 @@
-/* verifier_checks.c - BTARD's numbers: what of a sum, a radius, a report and a distance is taken for honest, and what
- * each bans its author for. Four verifiers without an all-reduce: values and aggregates are made here.
- * [BTARD 3, verifications 1 to 3] */
+/* verifier_checks.c - BTARD's thresholds: which sums, radii, reports and distances count as honest,
+ * and which ban their author. Four verifiers without an all-reduce: values and aggregates are made
+ * here. [BTARD 3, verifications 1 to 3] */
 #include "net/hivemind/verification/verifier.h"
 #include "ref/backend.h"
 #include "test/unit/unit.h"

@@ -1,5 +1,5 @@
-/* credential.c - which URL may see a secret: the hub's own, over https, and none that only looks
- * like it. */
+/* credential.c - which URLs get a secret: the hub's own, over https, and none that only looks like
+ * it. */
 #include "net/http/client/credential.h"
 #include "ref/base.h"
 #include "test/unit/unit.h"

@@ -1,5 +1,4 @@
-/* dashboard.c - the feeds of a run's page. Time comes from the tests; the network is the
- * loopback. */
+/* dashboard.c - the feeds of a run's page. The tests set the time; the network is the loopback. */
 #include "net/http/dashboard/dashboard.h"
 #include "net/http/dashboard/feeds.h"
 #include "net/http/dashboard/run_folder.h"

@@ -1,4 +1,5 @@
-/* history.c - what a run's page remembers: points of the curve, accounts of keys, totals, and the file that holds them. */
+/* history.c - the history of a run's page: points of the curve, accounts of keys, totals, and the
+ * file that stores them. */
 #include "net/http/dashboard/history.h"
 #include "data/files/file.h"
 #include "test/unit/unit.h"

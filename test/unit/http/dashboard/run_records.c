@@ -1,4 +1,5 @@
-/* run_records.c - a run's dictionaries as the page's records: what does not fit its schema is counted and left out. */
+/* run_records.c - a run's dictionaries as the page's records: records that do not fit their schema
+ * are counted and left out. */
 #include "net/http/dashboard/run_records.h"
 #include "test/unit/unit.h"
 

@@ -1,4 +1,5 @@
-/* http_server.c - the server of pages: what is published, packed once for all, refused, pushed. */
+/* http_server.c - the web server of pages: published answers, compressed once for all; refusals;
+ * pushed events. */
 #include "data/parquet/page_codec.h"
 #include "net/http/server/server.h"
 #include "test/unit/http/http_client.h"

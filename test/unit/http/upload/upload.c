@@ -1,6 +1,6 @@
-/* upload.c - a server that takes files by PUT and by tus, is busy, breaks off in the middle,
- * loses data, and reports wrong sizes; the file arrives whole or a sentence says why not. The
- * server is a thread here. */
+/* upload.c - uploads by PUT and by tus to a server, a thread of this program, that is busy, breaks
+ * off in the middle, loses data, and reports wrong sizes: the file arrives whole, or an error
+ * states the reason. */
 #include "net/http/upload/upload.h"
 #include "test/unit/http/web_server.h"
 #include "test/unit/unit.h"

@@ -1,5 +1,5 @@
-/* host_strangers.c - who connects and does not speak the protocol, says nothing, or a byte now and
- * then: neither is waited for, and others are served meanwhile. */
+/* host_strangers.c - peers that connect and do not speak the protocol, send nothing, or send a byte
+ * now and then: the host does not wait for them, and serves others meanwhile. */
 #include "test/unit/libp2p/host_sides.h"
 
 #include <arpa/inet.h>

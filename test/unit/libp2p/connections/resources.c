@@ -1,4 +1,5 @@
-/* resources.c - accounts and scopes: what is charged where, who is refused, who is the largest. */
+/* resources.c - accounts and scopes: the scopes to which use is charged, refusals, and the largest
+ * holder. */
 #include "net/libp2p/connections/resources.h"
 #include "test/unit/unit.h"
 

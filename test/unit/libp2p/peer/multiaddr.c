@@ -1,4 +1,5 @@
-/* multiaddr.c - addresses as go-multiaddr prints them, their limits, and what may be dialled. */
+/* multiaddr.c - addresses as go-multiaddr prints them, their limits, and which of them may be
+ * dialled. */
 #include "net/libp2p/protocols/kad.h"
 #include "test/unit/unit.h"
 

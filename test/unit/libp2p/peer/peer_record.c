@@ -1,4 +1,5 @@
-/* peer_record.c - a peer's addresses under its own signature: they come back, and nobody can alter or replace them. */
+/* peer_record.c - a peer's addresses under its own signature: they come back, and no other peer can
+ * change or replace them. */
 #include "net/libp2p/peer/peer_record.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 #include "test/unit/unit.h"

@@ -1,4 +1,5 @@
-/* kad_message.c - FIND_NODE's messages: fields come back, unreadable peers and addresses are left out, and all has a limit. */
+/* kad_message.c - FIND_NODE's messages: fields come back, unreadable peers and addresses are left
+ * out, and all fields are bounded. */
 #include "net/libp2p/protocols/kad.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 #include "test/unit/unit.h"

@@ -1,4 +1,5 @@
-/* latency.c - pings to the peers of a run: who answers, who does not, who is forgotten. */
+/* latency.c - pings to the peers of a run: peers that answer, peers that do not, and peers that are
+ * forgotten. */
 #include "test/unit/libp2p/host_sides.h"
 #include "net/libp2p/protocols/latency.h"
 

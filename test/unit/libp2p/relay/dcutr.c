@@ -1,5 +1,5 @@
-/* dcutr.c - from a relayed connection to a direct one: the messages, whose word is enough to dial
- * what, and connection reversal. test/nat plays both sides behind routers. */
+/* dcutr.c - from a relayed connection to a direct one: the messages, which peer's addresses may be
+ * dialled, and connection reversal. test/nat plays both sides behind routers. */
 #include "test/unit/libp2p/host_sides.h"
 #include "net/libp2p/relay/dcutr.h"
 #include "net/libp2p/relay/relay.h"

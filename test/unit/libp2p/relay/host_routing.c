@@ -1,5 +1,5 @@
 /* host_routing.c - peers find each other: through another peer, through a relay, and not at all;
- * and AutoNAT tells whether they can be reached. */
+ * and AutoNAT reports whether they are publicly reachable. */
 #include "test/unit/libp2p/host_sides.h"
 #include "net/libp2p/relay/autonat.h"
 #include "net/libp2p/relay/relay.h"

@@ -1,4 +1,5 @@
-/* relay_message.c - hop and stop messages: each field comes back, what is absent stays absent, what is too much is left out. */
+/* relay_message.c - hop and stop messages: each field comes back, absent fields stay absent, and
+ * fields beyond their limit are left out. */
 #include "net/libp2p/relay/relay_message.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
 #include "test/unit/unit.h"

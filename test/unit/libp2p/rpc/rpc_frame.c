@@ -1,4 +1,5 @@
-/* rpc_frame.c - unary and streamed messages: what comes back, what is not whole yet, and what is refused. */
+/* rpc_frame.c - unary and streamed messages: those that come back, those that are incomplete, and
+ * those that are refused. */
 #include "net/libp2p/rpc/rpc_frame.h"
 #include "test/unit/unit.h"
 

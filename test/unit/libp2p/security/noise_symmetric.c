@@ -1,5 +1,5 @@
-/* noise_symmetric.c - the transport cipher of a Noise session: messages come back in the order in
- * which they were sealed, and in no other. */
+/* noise_symmetric.c - the transport cipher of a Noise session: messages are accepted in the order
+ * in which they were sealed, and in no other. */
 #include "net/libp2p/security/noise_symmetric.h"
 #include "test/unit/unit.h"
 

@@ -1,5 +1,5 @@
-/* host_turns.c - request and answer take turns: who does not take its answers is not read any more,
- * on the stream and on the connection, and gets all of them once it does. */
+/* host_turns.c - requests and answers take turns: no more is read from a peer that does not read
+ * its answers, on the stream and on the connection; when it reads again, it gets all of them. */
 #include "test/unit/libp2p/host_sides.h"
 #include "net/loop/loop_uv.h"
 
