@@ -21,7 +21,7 @@ enum {
 
 static const long orders[] = { -1, -2, 1, 2, 3 }; /* early, late, seeds */
 
-/* What a round does with one part. */
+/* A part, and the results of a round's operations on it. */
 struct part {
     float x[N], sum[N], delta[N], decoded[N], lookup[N], table[PL_CODES];
     uint8_t halves[2 * N + 1], codes[N]; /* halves start at an odd address, as in a packet */

@@ -144,7 +144,7 @@ static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend
         assert_int_equal(pl_optimizer_step_normed(a, P, G, 5, 0.01), PL_OK);
         assert_int_equal(pl_optimizer_step_normed(b, V, D, 5, 0.01), PL_OK);
         assert_int_equal(device->fill(D, 0, total), PL_OK);
-        /* what follows sees the new values */
+        /* later operations see the new values */
         assert_int_equal(device->axpy(D, 1, V, total), PL_OK);
         assert_int_equal(device->get(W, D, total * sizeof *W), PL_OK);
         for (size_t i = 0; i < total; i++) /* and elements in between are unchanged */

@@ -108,7 +108,8 @@ static void every_border(enum isa isa)
                           (enum start)start, gap);
 }
 
-/* What is not finite stays where it belongs: zeros behind the last column meet nothing. */
+/* Infinity and NaN stay where they belong: the padding of zeros behind the last column is not
+ * multiplied with them. */
 static void infinity_stays_in_its_row(enum isa isa)
 {
     float a[7 * 3], b[3 * 2], c[7 * 2];

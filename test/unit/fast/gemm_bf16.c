@@ -177,7 +177,8 @@ static void within(uint16_t half, double want)
     assert_true(fabs(float_of_half(half) - want) <= 0x1p-8 * fabs(want) + 1e-6);
 }
 
-/* What a gate writes, from z as the sums say it: h, z, the gradients and their sums. */
+/* The outputs of a gate, computed from z as the sums give it: h, z, the gradients and their
+ * sums. */
 static void the_gate_ends_a_tile(void **state)
 {
     struct fast_bf16_gate gate = { .C = CHANNELS, .z = z, .h = h };

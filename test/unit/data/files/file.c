@@ -134,8 +134,8 @@ static void a_full_disk(void **state)
     assert_int_equal(pl_file_write("/nowhere/x", "x", 1, &err), PL_EIO);
 }
 
-/* A process killed while it writes leaves the old file; the next one that writes is not stopped by
- * what is left. */
+/* A process killed while it writes leaves the old file; its remains do not stop the next one that
+ * writes. */
 static void a_kill_in_the_middle(void **state)
 {
     for (int round = 0; round < 3; round++) {

@@ -97,7 +97,7 @@ static void files_and_what_is_passed_over(void **state)
     assert_int_equal(e[2].n, 511);
     assert_string_equal(e[3].name, "empty");
     assert_int_equal(e[3].n, 0);
-    memset(archive + bytes, 0, 512); /* what stands behind a block of zeros is not read */
+    memset(archive + bytes, 0, 512); /* bytes after a block of zeros are not read */
     bytes += 512;
     put('0', "behind", NULL, 0);
     assert_int_equal(read_all(e, &n, bytes), PL_ENOTFOUND);

@@ -132,7 +132,8 @@ static int read_text(struct pl_vqgan_config *c, const char *text)
     return rc;
 }
 
-/* What else means the published codec, and what means another or nothing. */
+/* Other settings that mean the published codec, and settings that mean another one or are
+ * invalid. */
 static void other_spellings(void **state)
 {
 #define DD \

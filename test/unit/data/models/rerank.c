@@ -91,7 +91,7 @@ static void scores_do_not_depend_on_company(void **state)
     pl_rerank_close(&r);
 }
 
-/* ViT-B/32 as published; nobody downloads it to run a test. */
+/* ViT-B/32 as published; a test must not need a download. */
 static void the_published_sizes(void **state)
 {
     const struct pl_clip_config c = pl_clip_vit_b_32();

@@ -9,7 +9,7 @@ enum { OPENERS = 4, SHARDS = 60, TEXT = 8, CELLS = 64 };
 
 static const char shard_file[] = "data/demo/emoji-00000.parquet";
 
-/* Which opener is busy, and what happened. */
+/* Which opener is busy, and the events. */
 static struct opening {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -19,7 +19,7 @@ static struct opening {
     int bad; /* this shard and those after it cannot be opened; -1: none */
 } opening;
 
-/* The first calls wait for each other: none gets on unless all openers run at the same time. */
+/* The first calls wait for each other: none continues unless all openers run at the same time. */
 static int open_at_once(void *context, int opener, struct pl_source **source, const char *name,
                         struct pl_err *err)
 {

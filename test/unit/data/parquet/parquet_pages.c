@@ -353,8 +353,8 @@ static void check_message(const char *part)
     if (!strstr(err.text, part)) fail_msg("\"%s\" says nothing of \"%s\"", err.text, part);
 }
 
-/* A value's length may be what is left of the page, and not one byte more: what follows the page in
- * the reader's buffer belongs to nobody. */
+/* A value may be as long as the rest of the page, and not one byte more: bytes after the page in
+ * the reader's buffer are not part of it. */
 static void values_end_with_the_page(void **state)
 {
     struct table t = TABLE(PARQUET_BYTES, 2, PAGE(PAGE_DATA, 2, PLAIN, "\1\0\0\0a\3\0\0\0bcd"));

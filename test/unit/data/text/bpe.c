@@ -96,7 +96,8 @@ static void references_are_found(void **state)
     assert_int_equal(pl_html_number(UINT64_MAX), 0xFFFD);
 }
 
-/* Numbers at both ends of every range: what becomes another character, what becomes nothing. */
+/* Numbers at both ends of every range: characters that are replaced, characters that are
+ * removed. */
 static void numbers_of_references(void **state)
 {
     static const int32_t cases[][2] = {

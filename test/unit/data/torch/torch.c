@@ -101,7 +101,7 @@ static void broken_pickles_are_refused(void **state)
         BROKEN("K"),
         BROKEN("N"),
         BROKEN("h\x05."),
-        BROKEN("Nq\0h\x05."), /* a place in the memo that nobody filled */
+        BROKEN("Nq\0h\x05."), /* a place in the memo that was never filled */
         BROKEN("Nq\0h\xff."),
         BROKEN("q\0."),
         BROKEN("NNs."),

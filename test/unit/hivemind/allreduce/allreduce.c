@@ -3,8 +3,8 @@
 #include "allreduce_world.h"
 #include "net/hivemind/allreduce/allreduce_internal.h"
 
-/* What the reference gives, where every reducer takes its own values first and then the others' by
- * rank. `out`: left out as if it were not in the group. */
+/* The reference's result: every reducer takes its own values first and then the others' by rank.
+ * `out`: this peer is left out as if it were not in the group. */
 static void reference(struct world *w, float result[PEERS][VALUES], size_t out)
 {
     struct pl_part *parts;
@@ -134,7 +134,7 @@ static void nobody_weighs_anything(void **state)
     end(&w);
 }
 
-/* An attacker's parts are left out, everybody else has the mean of the honest. */
+/* An attacker's parts are left out; all others have the mean of the honest peers. */
 static void not_a_number(void **state)
 {
     static struct world w;
@@ -176,7 +176,7 @@ static void frozen_client(void **state)
     end(&w);
 }
 
-/* One that reduces takes the round with it: nobody's values change, and everybody says so. */
+/* If a reducer fails, the round fails: no peer's values change, and every peer reports it. */
 static void frozen_reducer(void **state)
 {
     static struct world w;
@@ -199,7 +199,7 @@ static void frozen_reducer(void **state)
     end(&w);
 }
 
-/* What a round says of a reducer that it has lost is why the stream was. */
+/* A round's error for a lost reducer is the reason for which its stream was lost. */
 static void cut_reducer(void **state)
 {
     static struct world w;

@@ -51,8 +51,8 @@ static void silent_sender(void **state)
     }
 }
 
-/* A slow link is not silence: what moves fast enough to be there in time has all of that time. A byte
- * now and then does not. */
+/* A slow link is not silence: a message that moves fast enough to arrive in time has all of that
+ * time. A byte now and then has not. */
 static void slow_or_trickling(void **state)
 {
     static struct world w;
@@ -126,7 +126,7 @@ static void held_up_by_another(void **state)
     end(&w);
 }
 
-static struct bytes heavy; /* in place of what the fourth peer sends first */
+static struct bytes heavy; /* in place of the fourth peer's first message */
 
 static void make_heavy(struct letter *l)
 {

@@ -41,7 +41,7 @@ struct peer {
     float values[VALUES], *tensor[TENSORS];
     double weight;
     uint64_t samples;
-    size_t credit[PEERS]; /* what each sender may still send */
+    size_t credit[PEERS]; /* messages that each sender may still send */
     size_t moved[PEERS];  /* bytes of each other's message that have come */
     int frozen, over, status;
     const struct pl_backend *be;
@@ -147,8 +147,8 @@ static inline void work(struct world *w)
         }
 }
 
-/* Not beyond what the receiver takes; what a letter of the same stream waits for, it waits for
- * too. */
+/* Delivers no more than the receiver takes. A message waits if an earlier one of the same stream
+ * waits. */
 static inline int may_come(const struct world *w, size_t i)
 {
     const struct letter *l = &w->letters[i];
@@ -288,7 +288,7 @@ static inline void tick(struct world *w, double seconds)
     run(w);
 }
 
-/* What its sender tells to verify, otherwise than it should. */
+/* Replaces a message of verification by a false one of the same sender. */
 static inline void rewrite_letter(struct letter *l, struct world *w, lie_fn *lie)
 {
     struct bytes out = { 0 };

@@ -17,7 +17,7 @@
 #define RATE 0.5
 #define LABEL_NOISE 0.1
 #define HISTORY 64
-#define PATIENCE 180.0 /* s for one round of everybody */
+#define PATIENCE 180.0 /* s for one round of all peers */
 
 enum attack {
     HONEST,
@@ -31,7 +31,7 @@ enum attack {
     SHIFT,
     ACCUSE,
     ATTACKS,
-    /* in what verification tells, not in what is averaged */
+    /* in messages of verification, not in the values that are averaged */
     ACCUSE_ALL = ATTACKS,
     COMMIT_WRONGLY,
     EQUIVOCATE,
@@ -71,8 +71,8 @@ enum { MEAN, CLIP, BTARD, WAYS };
 static double truth[D];
 static struct pl_rng noise; /* of those who send some */
 
-/* Of 0.5 (x (value - truth) + noise)^2 over a batch of standard normal x: the peer's own of that
- * round, so that anybody who has the same parameters can compute it again. */
+/* The gradient of 0.5 (x (value - truth) + noise)^2 over a batch of standard normal x: the peer's
+ * own batch of that round, so that any peer with the same parameters can compute it again. */
 static void gradient(float *grad, const float *value, size_t peer, int round)
 {
     double x[D], sum[D] = { 0 };
@@ -141,7 +141,7 @@ static int shifting_delta(float *delta, const float *sum, float weight, const st
     return rc;
 }
 
-/* What a Byzantine peer tells when a round is verified. */
+/* A Byzantine peer's messages when a round is verified. */
 static enum fate tell_otherwise(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
@@ -193,7 +193,7 @@ static int draw(void *context, uint8_t *bytes, size_t n)
     return PL_OK;
 }
 
-/* Half the mean square of what is still wrong, over the honest. It begins near 0.5. */
+/* Half the mean square error of the honest peers' parameters. It begins near 0.5. */
 static double loss(void)
 {
     double sum = 0;
@@ -349,8 +349,8 @@ static void verified_it_learns(void **state)
     all_have_banned(5, 1);
 }
 
-/* Validators that are drawn by lot find who sends what its data don't give; and who accuses
- * falsely is found by those who compute it, too. Everybody else comes to the same. */
+/* Validators that are drawn by lot find peers whose values do not follow from their data; false
+ * accusers are found by the peers that vote. All others come to the same result. */
 static void byzantine_peers_are_drawn_and_banned(void **state)
 {
     assert_true(train(7, 2, FLIP_10, BTARD, UNTIL_CAUGHT) < 0.5);
@@ -359,7 +359,8 @@ static void byzantine_peers_are_drawn_and_banned(void **state)
     all_have_banned(5, 1);
 }
 
-/* Whatever one of seven, or two, say of the others: these never part, and go on to learn. */
+/* Whatever one or two of seven report about the others: the honest peers stay together and continue
+ * to learn. */
 static void false_words_part_nobody(void **state)
 {
     static const struct {

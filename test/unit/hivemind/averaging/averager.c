@@ -110,12 +110,12 @@ static void digits_move_to_other_keys(void **state)
     }
 }
 
-/* Other shapes under the same name find each other, and nobody else. */
+/* Peers with other shapes under the same name find each other, and no others. */
 static void two_schemas(void **state)
 {
     for (int i = 0; i < 4; i++)
         if (add(0, 0) && i % 2) peers[i].options.schema = other_schema;
-    be_impatient(4, 15); /* who is expected never comes: the others' names are there */
+    be_impatient(4, 15); /* the expected peer never comes: the others' names are there */
     open_all();
     begin_all();
     for (size_t i = 0; i < count; i++) {
@@ -133,7 +133,7 @@ static void not_a_number(void **state)
     open_all();
     mean_of(mean, 2);
     for (size_t i = 0; i < VALUES; i++) peers[2].values[i] = NAN;
-    peers[2].timeout = 10; /* nobody answers it: it tries again, alone */
+    peers[2].timeout = 10; /* no peer answers it: it tries again, alone */
     begin_all();
     for (size_t i = 0; i < 2; i++) {
         assert_true(await(&peers[i].done, 1));
@@ -229,7 +229,7 @@ static void trigger(void *context)
     averager_trigger(p->a, p->step.weight, p->tensor, NULL);
 }
 
-/* Parts that come before our own trigger wait; what is given with the trigger is what counts. */
+/* Parts that come before our own trigger wait; the values given with the trigger count. */
 static void late_trigger(void **state)
 {
     add(0, 0), add(0, 0);
@@ -256,8 +256,8 @@ static void trigger_elsewhere(void *context)
     averager_trigger(p->a, p->step.weight, p->tensor, &claim);
 }
 
-/* A search that began for one epoch is triggered for another: what it says of itself from then on
- * is the new one's, and not what lay there before. */
+/* A search that began for one epoch is triggered for another: from then on its gather message
+ * states the new epoch, and not the one before. */
 static void moved_in_the_search(void **state)
 {
     add(0, 0), add(0, 0);

@@ -95,8 +95,8 @@ static void make_up(void *context)
     }
 }
 
-/* The honest find each other in each of three steps, while a node of the DHT says all the time that
- * nobody looks for a group, or that thousands do. */
+/* The honest peers find each other in each of three steps, while a node of the DHT reports all the
+ * time that no peer looks for a group, or that thousands do. */
 static void lied_to(loop_fn *attack)
 {
     const double window = 10;

@@ -132,7 +132,7 @@ static void another_epoch(void **state)
     assert_non_null(strstr(peers[2].err.text, "another epoch"));
 }
 
-/* Beyond the group's limit a weight counts as none. */
+/* A weight beyond the group's limit counts as 0. */
 static void too_heavy(void **state)
 {
     add_gathering(), add_gathering();
@@ -203,7 +203,8 @@ static int asks(struct peer *p)
     return reply.status;
 }
 
-/* Members of the last group may still fetch our message; nobody else, and nothing behind its end. */
+/* Members of the last group may still fetch our message; other peers may not, and no peer may read
+ * behind its end. */
 static void strangers_get_nothing(void **state)
 {
     add_gathering(), add_gathering(), add_gathering();

@@ -9,7 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Who calls there hears nothing, until it is closed; then nobody is there. Tells its address. */
+/* A listener that answers nothing, and its address as text; once it is closed, connections are
+ * refused. */
 static int mute_port(char *text, size_t capacity)
 {
     struct sockaddr_in at = { .sin_family = AF_INET };
@@ -116,7 +117,7 @@ static void begin_again(struct peer *p)
 }
 
 /* The connection that it has made itself carries the others' parts, too: from the second round on
- * it reduces as much as anybody. */
+ * it reduces as much as the others. */
 static void hidden_reduce_what_reaches_them(void **state)
 {
     relays = 1;

@@ -81,7 +81,7 @@ static void a_first_part_takes_its_time(void **state)
     be_impatient(10, LIMIT);
     expect(count);
     open_all();
-    peers[1].step.untriggered = 1; /* it sends nothing but what is sent here in its name */
+    peers[1].step.untriggered = 1; /* it sends only the messages that are sent here in its name */
     begin_all();
     for (; loop_call(loop, look_for_group, &peers[0]), !peers[0].grouped; usleep(10000))
         assert_true(pl_seconds() < until);

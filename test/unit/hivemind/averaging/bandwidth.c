@@ -105,7 +105,7 @@ static void one_round(void)
     }
 }
 
-/* Nobody has the option: what the peers have measured decides, and each search states it anew. */
+/* No peer has the option: the measured bandwidths decide, and each search states them anew. */
 static void groupmates_share_by_it(void **state)
 {
     for (size_t i = 0; i < 3; i++) add(0, 0);

@@ -89,7 +89,7 @@ static void good_rounds_take_it_back(void **state)
     }
 }
 
-/* Who alternates loses more by each failure than it wins back. */
+/* A peer that alternates loses more by each failure than it wins back. */
 static void alternating(void **state)
 {
     double now = 0, last = 0;
@@ -101,8 +101,8 @@ static void alternating(void **state)
     assert_true(last >= RELIABILITY_MAX);
 }
 
-/* Each failure under a new name: the next new name waits, and longer each time, up to a bound; who
- * has proven itself does not. */
+/* Each failure under a new name makes the next new name wait, and longer each time, up to a bound;
+ * proven peers do not wait. */
 static void new_names(void **state)
 {
     double now = 0, last = 0;
@@ -122,7 +122,7 @@ static void honest_newcomers(void **state)
 {
     struct peer_id there_before = id_of(4);
     pause_after_failure(10, 1);
-    assert_false(is_paused(11, 2)); /* nobody at all is proven: then there is nobody else */
+    assert_false(is_paused(11, 2)); /* no peer is proven: then there are no others */
     reliability_see(&r, 5, &there_before, 1);
     see(11, 5, 1);
     deliver(11, 5, 0);
@@ -159,7 +159,7 @@ static void strangers_that_report(void **state)
     see(100, 1, 1);
     fail_at(101, 1);
     assert_true(is_held_back(102, 50));
-    assert_false(is_paused(102, 51)); /* nobody is proven: then everybody is new */
+    assert_false(is_paused(102, 51)); /* no peer is proven: then all are new */
     deliver(102, 0, 0);
     assert_true(is_paused(103, 51));
     for (uint32_t i = 2; i < 12; i++) {

@@ -95,7 +95,8 @@ static void held_back(void **state)
     close_node(&entry);
 }
 
-/* Nobody can dial the address that it tells: it becomes like a client, unless a relay is there. */
+/* The address that it announces cannot be dialed: it becomes like a client, unless a relay is
+ * there. */
 static void behind_a_router(void **state)
 {
     struct node hub, hidden, other;
@@ -143,7 +144,7 @@ static void behind_a_router(void **state)
 #define SILENT 3
 #define SOON 8.0 /* s; twice a second's patience on a slow machine, half of a call's limit */
 
-/* The kernel takes connections, nobody reads them. */
+/* The kernel accepts connections, but no program reads them. */
 static int open_silent(struct multiaddr *at)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -173,8 +174,8 @@ static void acquaint(void *context)
     dht_routing_add(&a->n->dht->core.state.routing, &id, &a->who.id, loop_now(loop), NULL);
 }
 
-/* A node's table names some that take connections and say nothing: who joins through it, stores and
- * gets is not held up by them. */
+/* A node's table names nodes that accept connections and say nothing: they do not delay a peer that
+ * joins through it, stores and gets. */
 static void silent_nodes(void **state)
 {
     struct node n[SILENT + 1], late;
@@ -362,8 +363,8 @@ static void put_clock(void *context)
     n->dht->core.clock_offset = n->clock;
 }
 
-/* A swarm whose clocks, from ours, are at `clock` but for the last node's; what one that joins by
- * that adds to its own. */
+/* A swarm whose clocks, relative to ours, are at `clock`, except the last node's. Returns the
+ * correction that a joining node adds to its own clock. */
 static double joins_with(int count, double clock, double last)
 {
     struct node n[6], late = { .dht = NULL };

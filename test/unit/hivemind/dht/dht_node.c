@@ -68,7 +68,7 @@ static void clients(void **state)
     assert_int_equal(get_number(&nodes[6], "from a client", 0), 3);
     assert_int_equal(get_number(&client, "a", 1), 9);
     assert_int_equal(look(&nodes[0]).nodes, before);
-    assert_int_equal(look(&client).records, 0); /* nobody could ask it */
+    assert_int_equal(look(&client).records, 0); /* no peer could ask it */
     close_node(&client);
 }
 

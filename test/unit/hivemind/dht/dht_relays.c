@@ -103,7 +103,7 @@ static void those_that_grant_nothing_are_left(void **state)
     assert_true(stale(&q.p->dht->reachability.relays, &peers[0].me.id));
 }
 
-/* Who can be reached directly asks nobody. */
+/* A peer that is publicly reachable asks no relay. */
 static void not_without_need(void **state)
 {
     struct question q = { .p = NULL };

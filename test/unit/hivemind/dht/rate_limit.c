@@ -126,7 +126,8 @@ static void signature_checks_are_charged_to_the_caller(void **state)
     dht_state_clear(&node);
 }
 
-/* What is stored again as it is costs no check, be it by a stranger or by our own cache. */
+/* A record that is stored again unchanged costs no check, whether a stranger or our own cache
+ * stores it. */
 static void known_records_cost_nothing(void **state)
 {
     static const struct validators none = { 0 };
@@ -197,7 +198,7 @@ static void found_records_are_charged_to_their_reporter(void **state)
     dht_result_clear(&best);
 }
 
-/* Wrong tokens: this many tries for each peer and subnet, and none of a member's is ever refused. */
+/* Each peer and subnet may try this many wrong tokens, and no member's token is ever refused. */
 static void token_checks_are_charged_to_the_caller(void **state)
 {
     struct dht_members *m = calloc(1, sizeof *m);

@@ -50,7 +50,7 @@ static void make_tuples(struct bytes *b, size_t n)
     bytes_clear(&outside);
 }
 
-/* A report's map with n bytes of fields that nobody knows. */
+/* A report's map with n bytes of unknown fields. */
 static void make_fields(struct bytes *b, size_t n)
 {
     size_t count = n / 6;
@@ -141,7 +141,7 @@ static void strip(const uint8_t *data, size_t n)
     bytes_clear(&out);
 }
 
-/* As a value whose key has an owner, and as one of nobody's. */
+/* As a value whose key has an owner, and as one without an owner. */
 static void check(const uint8_t *data, size_t n)
 {
     struct record r = { .key = (const uint8_t *)"[owner:ssh-rsa AAAA]",
@@ -230,8 +230,8 @@ static void serve(enum dht_call call, const uint8_t *data, size_t n)
 static void serve_find(const uint8_t *data, size_t n) { serve(DHT_FIND, data, n); }
 static void serve_store(const uint8_t *data, size_t n) { serve(DHT_STORE, data, n); }
 
-/* Records of many callers that come by themselves, n bytes of them: the store is filled many times
- * over, and what gives way is found each time. */
+/* n bytes of single records from many callers: the store is filled many times over, and each time a
+ * record to evict is found. */
 static void fill(const uint8_t *data, size_t n, int as_items)
 {
     struct dht_store s;

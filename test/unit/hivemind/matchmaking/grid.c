@@ -36,7 +36,8 @@ static void counts_that_differ_agree_soon(void **state)
     }
 }
 
-/* A peer whose groups have shown 200 peers believes in 800, whatever reports. */
+/* A peer whose groups have shown 200 peers believes in at most 800, whatever the number of
+ * records. */
 static void records_are_bounded_by_groups(void **state)
 {
     struct grid g = { 0 };
@@ -54,8 +55,8 @@ static void records_are_bounded_by_groups(void **state)
     assert_true(grid_peers(&g, GRID_RECORDS - 1) == GRID_RECORDS - 1);
 }
 
-/* Reports of strangers made it choose keys that nobody else has: it halves the count, until it is
- * in a group again. */
+/* False records made it choose keys that no other peer has: it halves the count, until it is in a
+ * group again. */
 static void alone_it_tries_others(void **state)
 {
     static const double want[] = { 1600, 800, 400, 200, 100, 1600 };

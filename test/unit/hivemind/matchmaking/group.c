@@ -114,8 +114,8 @@ static void shares(void **state)
     }
 }
 
-/* One that states more than four times the median counts for that; who states nothing, or 0, or is
- * a client, is not asked what is usual. */
+/* A peer that states more than four times the median counts for four times. Peers that state
+ * nothing, or 0, and clients do not count for the median. */
 static void claims_are_limited(void **state)
 {
     static const struct {
@@ -142,7 +142,7 @@ static void claims_are_limited(void **state)
     }
 }
 
-/* What another bandwidth leaves of a gather message: everything else. */
+/* Another bandwidth changes nothing else in a gather message. */
 static void another_bandwidth(void **state)
 {
     struct bytes data = gathered(7, GROUP_AUXILIARY, 3);

@@ -35,7 +35,7 @@ static void expected_are_here(void **state)
     for (size_t i = 0; i < 4; i++) {
         matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
         matchmaking_expect(&w.peer[i].m, w.now,
-                           3); /* a newcomer that nobody knows of is waited for too */
+                           3); /* a newcomer that the others do not know yet is waited for, too */
     }
     run_until(&w, 1002);
     same_group(&w, 0, 4, 4);
@@ -125,8 +125,8 @@ static void frozen_leader(void **state)
     clear(&w);
 }
 
-/* A leader whose machine pauses when it is asked is asked again: nobody waits for its next window,
- * which is a minute away. The first peer is a client, who can only ask. */
+/* A leader whose machine pauses when it is asked is asked again: no peer waits for its next window,
+ * which is a minute away. The first peer is a client, which can only ask. */
 static void leader_pauses(void **state)
 {
     make(&w, 3, 1, 3);

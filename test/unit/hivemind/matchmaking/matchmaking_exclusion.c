@@ -48,7 +48,7 @@ static void only_hidden_ones(void **state)
     clear(&w);
 }
 
-/* Nobody follows it, nobody lets it follow; and nobody waits for it, though it has declared. */
+/* No peer follows it or accepts it as a follower; and none waits for it, though it has declared. */
 static void banned(void **state)
 {
     make(&w, 6, 0, 0);
@@ -70,8 +70,8 @@ static void banned(void **state)
     clear(&w);
 }
 
-/* It has declared first, and answers nobody: nobody asks it, nobody waits for it. Should it ask in
- * time, it is welcome. */
+/* It has declared first and does not answer: no peer asks it or waits for it. If it asks in time,
+ * it is accepted. */
 static void absent(void **state)
 {
     for (int comes = 0; comes <= 1; comes++) {
@@ -88,7 +88,7 @@ static void absent(void **state)
         w.peer[0].frozen = 0;
         clear(&w);
     }
-    make(&w, 2, 0, 0); /* the only other one: better than nobody */
+    make(&w, 2, 0, 0); /* the only other peer is asked although it is absent */
     w.absent = 1;
     for (size_t i = 0; i < 2; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
     run_until(&w, 1006);

@@ -16,7 +16,7 @@ static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
 static const uint8_t auxiliary[] = { 0x93, 0xc0, 0x02, 0xc4, 0x01, 0xc0 };
 static const char key[] = "run_grad_averager.0b";
 
-/* What the engine has wanted of its owner. */
+/* The engine's requests to its owner. */
 static struct {
     struct matchmaking m;
     double expiration; /* of the last declaration */
@@ -249,7 +249,8 @@ static void patience(void **state)
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-/* The earlier declaration leads; of equal ones the smaller peer ID. What has expired is none. */
+/* The peer with the earlier declaration leads; of equal ones that with the smaller peer ID. Expired
+ * declarations do not count. */
 static void who_is_asked(void **state)
 {
     static const struct {
@@ -491,7 +492,7 @@ static void sent_on(void **state)
 
 /* --- leading ---------------------------------------------------------------------------------- */
 
-/* An expiration that is not before our own time is accepted; none means forever. */
+/* An expiration that is not before our own time is accepted; an absent one means forever. */
 static void expirations_of_followers(void **state)
 {
     begin(0, START + 100, 0);
@@ -537,8 +538,8 @@ static void at_our_own_time(void **state)
     }
 }
 
-/* With as many as are expected, and nobody else declared, it begins at once; what others have
- * declared has to be known for that. */
+/* With as many peers as are expected, and no other declaration, it begins at once; it has to know
+ * the others' declarations for that. */
 static void all_are_here(void **state)
 {
     for (int peers = 2; peers <= 3; peers++) {
@@ -574,7 +575,7 @@ static void the_target_size(void **state)
         assert_int_equal(t.over, 1);
         end();
         begin(0, START + 100, (size_t)target);
-        found(START, 1, &c); /* doubtful: nobody waits for its answer */
+        found(START, 1, &c); /* doubtful: no request waits for its answer */
         for (int i = 1; i <= target; i++) {
             request(START, 60 + i, (size_t)i, START + M, gather);
             assert_int_equal(t.code, i < target ? MSG_ACCEPTED : MSG_GROUP_IS_FULL);

@@ -41,8 +41,8 @@ struct peer {
 struct world {
     double now;
     size_t count;
-    int banned;                    /* 1: nobody wants the first */
-    int absent;                    /* 1: nobody waits for the first */
+    int banned;                    /* 1: all others refuse the first peer */
+    int absent;                    /* 1: the first peer counts as absent */
     uint32_t paused_by;            /* for these peers, a bit each, the first is on back-off */
     uint32_t unproven, unexpected; /* these */
     struct peer peer[PEERS_MAX];
@@ -61,7 +61,7 @@ static inline struct peer_id id_of(size_t i)
 static inline void add(struct world *w, struct event e, const uint8_t *data, size_t n)
 {
     assert_true(w->event_count < PL_COUNT(w->events));
-    e.at = w->now + LATENCY; /* what is sent first arrives first */
+    e.at = w->now + LATENCY; /* messages arrive in the order in which they were sent */
     e.n = n;
     assert_non_null(e.data = malloc(n + 1));
     if (n) memcpy(e.data, data, n);

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* Nobody dies, everybody is expected: the best case. */
+/* No peer dies, all are expected: the best case. */
 static struct world_options calm(size_t peers)
 {
     return (struct world_options){ .peers = peers,
@@ -72,8 +72,8 @@ static void same_seed_same_swarm(void **state)
     assert_true(a.averaging_s != c.averaging_s && a.moved != c.moved);
 }
 
-/* All in one group, nothing lost: everybody holds the mean of all. And who knows how many will come
- * need not wait. */
+/* All in one group, nothing lost: every peer holds the mean of all. A leader that knows how many
+ * will come need not wait. */
 static void one_group_agrees(void **state)
 {
     struct world_options o = calm(40);
@@ -125,7 +125,7 @@ static void small_groups_survive(void **state)
 }
 
 /* By default 200 peers come to groups of 12 to 48 by themselves, in one round, though their counts
- * differ by some; what is left of their differences is what theory says of groups of that size. */
+ * differ; the rest of their differences is as the theory predicts for groups of that size. */
 static void the_grid_fits_itself(void **state)
 {
     struct world_options o = calm(200);
@@ -140,8 +140,8 @@ static void the_grid_fits_itself(void **state)
     assert_true(r.spread > 0.3 * theory && r.spread < 3 * theory);
 }
 
-/* Steps that are shorter than a record's life: who has died without a word is expected in one of
- * them, not in all until its record is gone, which would make 1.6 of it. */
+/* Steps that are shorter than a record's life: a peer that has died without notice is expected in
+ * one of them, not in all until its record has expired, which would make 1.6 of it. */
 static void the_dead_are_expected_once(void **state)
 {
     struct world_options o = calm(40);
@@ -154,7 +154,7 @@ static void the_dead_are_expected_once(void **state)
     assert_true(r.dead > 0 && r.dead < 1.2);
 }
 
-/* Everybody looks at everybody's record. */
+/* Every peer reads every record. */
 static void looks_grow_with_the_square(void **state)
 {
     struct world_options o = calm(20);

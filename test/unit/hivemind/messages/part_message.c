@@ -181,8 +181,8 @@ static void scales(void **state)
     }
 }
 
-/* Fields of other numbers and types are skipped; of a field that comes twice the last one counts; what is cut
- * is none. */
+/* Fields of other numbers and types are skipped; of a field that occurs twice the last one counts;
+ * a field that is cut short is an error. */
 static void fields(void **state)
 {
     static const uint8_t message[] = { 0x08, 1,    0x08, 4,    0x12, 1,    'g',  0x1a, 2,  'i',

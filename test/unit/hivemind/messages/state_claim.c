@@ -97,7 +97,7 @@ static void verdicts(void **state)
         { "aab", STATE_CONFIRMED, 2, 1 },
         { "aabb", STATE_CONFIRMED, 2, 2 }, /* as many as any other */
         { "aabbb", STATE_REFUTED, 2, 3 },
-        { "abc", STATE_UNCONFIRMED, 1, 1 }, /* everybody says something else */
+        { "abc", STATE_UNCONFIRMED, 1, 1 }, /* every donor differs from the others */
         { "aAA", STATE_UNCONFIRMED, 1, 0 }, /* they have gone on */
         { "aaAA", STATE_CONFIRMED, 2, 0 },
     };

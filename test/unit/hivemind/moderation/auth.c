@@ -321,7 +321,7 @@ static int join(const struct authority *a, const char *bearer, const char *body,
     return status;
 }
 
-/* 200 for the user whose secret it is, 401 for anybody else, 400 for a body that makes no sense. */
+/* 200 for the secret's own user, 401 for any other, 400 for an invalid body. */
 static void requests_for_tokens(void **state)
 {
     struct authority a = { .key = &authority, .life_s = 60 };

@@ -46,7 +46,8 @@ static void one_user(void **state)
     auth_nonces_clear(&table);
 }
 
-/* For as long as a request may be valid, whatever comes meanwhile; then there is capacity again. */
+/* A nonce is kept for as long as its request may be valid, whatever comes meanwhile; then there is
+ * capacity again. */
 static void replays(void **state)
 {
     assert_int_equal(take("a", "ann", 7, 1000), PL_OK);

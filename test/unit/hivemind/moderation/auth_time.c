@@ -23,7 +23,7 @@ static int parse(int64_t *micros, const char *text)
     return rc;
 }
 
-/* A token's expiration: what the datetime.fromisoformat of Python 3.11 reads.
+/* A token's expiration, read as datetime.fromisoformat of Python 3.11 does.
  * test/interop/authority.py compares thousands with the interpreter itself. */
 static void token_times(void **state)
 {
@@ -96,8 +96,8 @@ static void token_times(void **state)
     assert_int_equal(auth_time_write(text, 300000000000000000), PL_EUSE);
 }
 
-/* The bounds of what can be written: the first and the last day, minutes and seconds up to 59, every
- * length of a week, a separator of one to four bytes, a fraction of any length. */
+/* The bounds of the format: the first and the last day, minutes and seconds up to 59, every length
+ * of a week, a separator of one to four bytes, a fraction of any length. */
 static void bounds(void **state)
 {
     static const struct {

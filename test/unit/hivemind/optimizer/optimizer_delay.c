@@ -48,7 +48,7 @@ static void go_on(struct again *a)
     }
 }
 
-/* What both make of their gradients. */
+/* Averages both peers' gradients, as a round does. */
 static void average(struct again *a, struct again *b)
 {
     float sum[N] = { 0 }, delta[N], ours[PEERS][N];

@@ -60,7 +60,7 @@ static int close_both(void **state)
     return 0;
 }
 
-/* What a newcomer has when all messages have come. */
+/* Gives a newcomer all messages of a snapshot. */
 static void carry(struct state_load *l, struct state_snapshot *s)
 {
     struct state_source source = { .metadata = s->metadata,
@@ -185,7 +185,8 @@ static void negative_moments(void **state)
     }
 }
 
-/* DiLoCo's state: phi, whatever a peer has trained since, and the outer momentum of each parameter. */
+/* DiLoCo's state: phi, without the steps that a peer has trained since, and the outer momentum of
+ * each parameter. */
 static void outer_state(void **state)
 {
     const struct pl_optimizer_tensor tensors[] = { { 0, 6, 0, NULL }, { 16, 3, 0.045, NULL } };

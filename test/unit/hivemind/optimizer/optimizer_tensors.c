@@ -20,7 +20,7 @@
 
 struct model {
     float w[W], b[B], gw[W], gb[B];
-    float given[W]; /* what our optimizer was given last */
+    float given[W]; /* the gradient in our optimizer's last call */
     float at_event; /* w[0] when the last step was reported */
     int steps, warnings, loads;
     size_t peers; /* in the last step's round */
@@ -133,7 +133,7 @@ static void caller_steps_with_the_mean(void **state)
     pl_collaborative_close(c);
 }
 
-/* What is not finite takes what was accumulated before with it, and nothing else. */
+/* A gradient that is not finite discards the gradients accumulated before it, and nothing else. */
 static void bad_numbers_are_dropped(void **state)
 {
     struct pl_collaborative_options o = { .step = sgd };
@@ -213,7 +213,7 @@ static void bad_steps_do_not_stop(void **state)
 }
 
 /* With min_peers 2 the first step waits for the second peer; both count the samples of both. The
- * next one waits for nobody. */
+ * next one waits for no peer. */
 static void *step_first(void *context)
 {
     struct waiting_peer *p = context;
@@ -250,7 +250,7 @@ static void first_step_waits_for_peers(void **state)
     pl_collaborative_close(first);
 }
 
-/* Nobody comes: the peer says so, and begins alone. */
+/* No other peer comes: the peer says so, and begins alone. */
 static void wait_for_peers_ends(void **state)
 {
     struct pl_collaborative_options o = { .min_peers = 2, .min_peers_timeout = 1 };

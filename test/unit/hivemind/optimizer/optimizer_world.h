@@ -58,7 +58,7 @@ struct peer {
 static struct pl_backend be; /* the models' */
 static struct pl_backend host;
 static struct peer peers[PEERS];
-/* What has been noted, under await.h's lock. */
+/* Events noted so far, under await.h's lock. */
 static int known, departures, batches, stepping, batches_at[EPOCHS + 1],
     waiter_batches_at[EPOCHS + 1];
 static int
@@ -76,7 +76,7 @@ static const struct pl_wire_type types[] = { { .dtype = PL_F32, .dims = 2, .size
 
 /* --- the toy, the same for the peers and for the replay -------------------------- */
 
-/* grad and value: be's memory, as everything below but what `host` averages. */
+/* grad and value: be's memory, as all buffers below except those that `host` averages. */
 static int add_gradient(float *grad, const float *value, int peer, int64_t batch, int64_t samples)
 {
     float g[N], v[N];

@@ -225,7 +225,7 @@ static void zero_column_recovers(void **state)
     factors_close(f);
 }
 
-/* What is not finite would stay in M forever. */
+/* A value that is not finite would stay in M forever. */
 static void spoilt_error_is_dropped(void **state)
 {
     static const float spoilt[] = { NAN, INFINITY, 3e38f };
@@ -249,8 +249,8 @@ static void spoilt_error_is_dropped(void **state)
     }
 }
 
-/* A reducer answers with numbers that no gradient has. This round has them; the next ones, and what
- * this peer sends to others, do not. */
+/* A reducer answers with numbers that no gradient has. They are in this round's result, but not in
+ * later ones nor in this peer's messages to others. */
 static void false_mean_is_forgotten(void **state)
 {
     struct factors *f = open_one(2);

@@ -64,7 +64,7 @@ static void only_its_peer_changes_a_declaration(void **state)
     dht_state_clear(&node);
 }
 
-/* Stores n bytes that nobody signed, or lets a reader leave them in the cache. */
+/* Stores n unsigned bytes, or lets a reader leave them in the cache. */
 static int store_plain(struct dht_state *node, double now, const uint8_t *value, size_t n,
                        double expiration, int in_cache)
 {
@@ -96,7 +96,7 @@ static void cached_values_hide_no_declaration(void **state)
     dht_state_clear(&node);
 }
 
-/* Asks a node for the key; what it found. */
+/* Asks a node for the key; returns the result. */
 static struct dht_found find(struct dht_state *node, double now)
 {
     const struct dht_id key_id = { { 7 } };
@@ -156,7 +156,7 @@ static void plain_answers_have_an_allowance(void **state)
     dht_state_clear(&node);
 }
 
-/* What node `teller` says of `named`. */
+/* Node `teller`'s report about `named`. */
 static void tell(struct dht_result *r, const struct peer_id *teller, const struct peer_id *named,
                  int active, double expiration)
 {
@@ -208,7 +208,7 @@ static void false_of_others_is_a_hint(void **state)
     assert_int_equal(dht_result_finish(&r, 1), PL_OK);
     assert_int_equal(r.claim_count, DHT_CLAIMS_OF_PEER);
     assert_true(peer_id_equal(&r.claims[0].peer, &b));
-    assert_true(r.claims[0].expiration == 17); /* what most nodes say comes first */
+    assert_true(r.claims[0].expiration == 17); /* peers that most nodes report come first */
     dht_result_clear(&r);
 }
 

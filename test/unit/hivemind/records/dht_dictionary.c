@@ -94,8 +94,8 @@ static void the_latest_is_raised_even_by_a_refused_item(void **state)
     assert_true(d.latest == 30 && d.count == 2);
 }
 
-/* A limit of items that came with the dictionary: the earliest go, of equals the smaller subkey, of
- * which a prefix is one. In whatever order they came. */
+/* A limit of items that came with the dictionary: the earliest go; of equals the smaller subkey, of
+ * which a prefix is one. The order in which they came does not matter. */
 static void ties_of_the_surplus(void **state)
 {
     static const char *const orders[][3] = { { "aa", "a", "b" },
@@ -109,7 +109,7 @@ static void ties_of_the_surplus(void **state)
         for (int k = 0; k < 3; k++) put(0, DHT_PLAIN, orders[i][k], "x", 10);
         assert_int_equal(d.count, 2);
         assert_true(holds("aa", "x") && holds("b", "x"));
-        put(0, DHT_PLAIN, "c", "x", 9); /* the earliest, whatever its name */
+        put(0, DHT_PLAIN, "c", "x", 9); /* the earliest, no matter its name */
         assert_true(d.count == 2 && !holds("c", "x"));
         put(0, DHT_PLAIN, "c", "x", 11);
         assert_true(d.count == 2 && holds("b", "x") && holds("c", "x"));

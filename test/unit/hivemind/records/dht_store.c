@@ -35,8 +35,8 @@ static void newest_wins(void **state)
     dht_store_clear(&s);
 }
 
-/* As hivemind writes it: a subkey that is renewed keeps its place, even if it had expired
- * meanwhile and nobody has looked. */
+/* As in hivemind, a renewed subkey keeps its place, even if it had expired meanwhile and was not
+ * read. */
 static void renewed_in_place(void **state)
 {
     struct dht_id k = key_of(1);
@@ -88,7 +88,7 @@ static struct dht_item item_of(enum dht_class class, uint64_t subnet, uint64_t c
 }
 
 /* 72 MB of plain values, from one caller or from several of one address, longer- or shorter-lived
- * than the honest records: none of these has to go, of whatever kind. */
+ * than the honest records: no honest record of any kind is evicted. */
 static void floods(void **state)
 {
     static const struct {
@@ -146,8 +146,8 @@ static void floods_of_a_dictionary(void **state)
     free(value);
 }
 
-/* A value would take the place of a whole dictionary: not if that holds more than plain items. And
- * such an item takes the value's place, whatever life the value claims. */
+/* A value does not replace a whole dictionary that holds more than plain items. And such an item
+ * replaces a value, whatever life the value claims. */
 static void lesser_kinds_replace_nothing(void **state)
 {
     struct dht_id k = key_of(1);
@@ -343,7 +343,8 @@ static void at_the_limits(void **state)
     free(value);
 }
 
-/* Too many keys: the earliest go, of equals the smaller key, in whatever order they came. */
+/* Too many keys: the earliest go, of equals the smaller key, whatever the order in which they
+ * came. */
 static void ties_of_the_surplus(void **state)
 {
     (void)state;

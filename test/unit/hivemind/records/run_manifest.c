@@ -147,7 +147,7 @@ static void what_is_out_of_bounds_is_refused(void **state)
     for (size_t i = 0; i < PL_COUNT(bad); i++)
         if (with(bad[i][0], bad[i][1]) != PL_EFORMAT)
             fail_msg("%s: %s", bad[i][0], bad[i][1] ? bad[i][1] : "missing");
-    /* What a later version adds, and whole numbers for reals, are fine. */
+    /* Fields of a later version, and whole numbers for reals, are accepted. */
     assert_int_equal(with("added", "[1]"), PL_OK);
     assert_int_equal(with("lr", "1"), PL_OK);
     assert_int_equal(with("data", "[]"), PL_OK);
@@ -167,7 +167,7 @@ static void long_and_broken_texts_are_refused(void **state)
     free(text);
 }
 
-/* Both values are named; what may be each peer's own makes no difference. */
+/* Both values are named; fields that each peer may choose make no difference. */
 static void differences_are_named(void **state)
 {
     struct run_manifest m = sample;

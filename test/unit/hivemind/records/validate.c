@@ -63,7 +63,7 @@ static void tags(void **state)
     assert_true(owners_differ("[owner:a][owner:b]") && owners_differ("[owner:a] [owner:aa]"));
     assert_false(owners_differ("[owner:a][owner:a]"));
     assert_int_equal(check_text("[owner:a][owner:a]", "x[signature:b]"), PL_EPROTO); /* no key */
-    assert_int_equal(check_text("", "[signature:a][signature:b]"), PL_OK); /* owned by nobody */
+    assert_int_equal(check_text("", "[signature:a][signature:b]"), PL_OK); /* without an owner */
 }
 
 static void strip(void **state)
@@ -160,7 +160,8 @@ static void one_bad_record(void **state)
     dht_dictionary_init(&d);
     add_progress(&d, &id, &key, 5, 20, 0);
     add_progress(&d, &id, &other, 6, 30, 1);
-    dht_dictionary_store(&d, 0, "\xa1x", 2, "\xc0", 1, 40); /* nobody's, under a guarded key */
+    dht_dictionary_store(&d, 0, "\xa1x", 2, "\xc0", 1, 40); /* without an owner, under a guarded
+                                                             * key */
     dht_dictionary_write(&packed, &d);
     dht_result_init(&result);
     assert_int_equal(dht_result_merge(&result, &guarded, &id, &teller, DHT_FOUND_DICTIONARY,
@@ -189,7 +190,7 @@ static void one_bad_record(void **state)
     bytes_clear(&packed);
 }
 
-/* What was signed once cannot be used for another key, another owner, or a longer life. */
+/* A signature cannot be used for another key, another owner, or a longer life. */
 static void replayed(void **state)
 {
     struct validators own = { .key = &key };
@@ -250,7 +251,7 @@ static void loose_base64(void **state)
     bytes_clear(&odd);
 }
 
-/* What is at least zero is a number. */
+/* A rate is valid if it is at least zero. */
 static void rates(void **state)
 {
     static const struct {

@@ -168,7 +168,7 @@ static void optimizer_is_a_member(void **state)
     assert_int_equal(issued(), before + 3);
     c->member.membership.retry_at = 0;
     c->member.membership.authority = "https://localhost:1";
-    nap(2.2); /* what cannot be renewed is a warning: training goes on */
+    nap(2.2); /* a token that cannot be renewed is a warning: training continues */
     assert_int_equal(pl_collaborative_step(c, &g, 1, 1, &err), PL_OK);
     assert_non_null(strstr(warning, "no program answers there"));
     pl_collaborative_close(c);
