@@ -26,8 +26,8 @@ struct web_client {
     int fd, number;          /* number: of the request, from 1 on */
     SSL *tls;                /* NULL: in the open */
     char text[WEB_HEAD_MAX]; /* the request's head, a zero behind it, */
-    const char *body;        /* inside text: what came of the body together with the head, */
-    size_t body_bytes;       /* so much */
+    const char *body;        /* inside text: bytes of the body that came together with the head, */
+    size_t body_bytes;       /* their number */
 };
 
 struct web_server {
@@ -155,8 +155,8 @@ static inline int web_server_open(struct web_server *s)
     return pthread_create(&thread, NULL, web_serve, s) || pthread_detach(thread) ? -1 : 0;
 }
 
-/* Before web_server_open: TLS with a certificate for 127.0.0.1 that nobody believes in who is not
- * given ca_file, which is written. 0, or -1. */
+/* Before web_server_open: TLS with a certificate for 127.0.0.1 that only clients with ca_file
+ * accept. Writes ca_file. 0, or -1. */
 static inline int web_server_certify(struct web_server *s, const char *ca_file)
 {
     struct bytes cert = { .limit = 1 << 16 }, key = { .limit = 1 << 16 };

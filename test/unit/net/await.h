@@ -17,7 +17,7 @@ static inline void note(int *flag)
     pthread_mutex_unlock(&await_lock);
 }
 
-/* What has been noted so far. */
+/* The events noted so far. */
 static inline int noted(const int *flag)
 {
     int n;

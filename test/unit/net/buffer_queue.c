@@ -69,7 +69,7 @@ static void memory_comes_back(void **state)
     bytes_clear(&given);
 }
 
-/* What has failed is refused, and what is in line stays. */
+/* A buffer that has failed is refused, and the queue stays as it is. */
 static void failures(void **state)
 {
     struct buffer_queue c = { 0 };

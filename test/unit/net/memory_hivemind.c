@@ -5,7 +5,7 @@
 
 #define PEERS 3
 #define MOST 300
-/* What these hold is the test's own and does not fail. */
+/* These allocations are the test's own and do not fail. */
 #define malloc(n) __real_malloc(n)
 #define realloc(p, n) __real_realloc(p, n)
 #include "test/unit/hivemind/allreduce/allreduce_world.h"

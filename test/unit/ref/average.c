@@ -325,8 +325,8 @@ static void reducer_is_reused(void **state)
 
 #define LATE 10000 /* several pieces and a bit */
 
-/* Added up when it is asked for, by pieces, in the order of arrival: what adding each whole sender
- * at once gives, bit for bit, also where some need scratch to be decoded in. */
+/* Parts are added up when the sum is asked for, by pieces, in the order of arrival: bit for bit the
+ * result of adding each whole sender at once, also where some need scratch memory to be decoded. */
 static void reducer_adds_up_late(void **state)
 {
     static const enum pl_compression methods[] = { PL_COMPRESS_UNIFORM8, PL_COMPRESS_BLOCKWISE8,

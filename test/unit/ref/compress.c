@@ -141,8 +141,8 @@ static void adaptive(void **state)
 
 /* --- buffers ---------------------------------------------------------------------------------- */
 
-/* Every method, type and a few shapes: what comes back is what the method promises, and a buffer of
- * another length is refused. */
+/* Every method, type and a few shapes: decoded values are as exact as the method promises, and a
+ * buffer of another length is refused. */
 static void buffers(void **state)
 {
     static const struct {

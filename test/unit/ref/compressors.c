@@ -50,8 +50,8 @@ static void columns_become_orthonormal(void **state)
         }
 }
 
-/* What is restored and what stays at home add up to the gradients; a matrix of just that rank comes
- * through at once. */
+/* The restored values and those kept at home add up to the gradients; a matrix of exactly that rank
+ * is transmitted at once. */
 static void nothing_is_lost(void **state)
 {
     enum { A = 20, B = 30, R = 2 };

@@ -62,7 +62,7 @@ static void a_saved_state_goes_on(void **state)
             free(saved);
         }
         memcpy(v.x, w.x, sizeof v.x);
-        v.head = w.head; /* what is in flight is the transport's */
+        v.head = w.head; /* messages in flight belong to the transport */
         v.tail = w.tail;
         for (int q = 0; q < QUEUE; q++)
             for (int k = 0; k < PEERS; k++) {
@@ -81,7 +81,7 @@ static void a_saved_state_goes_on(void **state)
     }
 }
 
-/* A NaN in a gradient reaches neither parameters nor state, of nobody; peers stay equal. */
+/* A NaN in a gradient reaches neither parameters nor state of any peer; peers stay equal. */
 static void a_nan_goes_nowhere(void **state)
 {
     for (int a = 0; pl_outer_at(a); a++) {
@@ -113,8 +113,8 @@ static int has_indices(const struct pl_outer_algorithm *a)
     return a == &pl_outer_demo || a == &pl_outer_dgc || a == &pl_outer_sparseloco;
 }
 
-/* A broken message counts as none: all is as if its sender had been silent. Random bytes may be
- * values like others, where they stand for values: then the program must only not fail. */
+/* A broken message does not count: the result is as if its sender had been silent. Random bytes may
+ * be valid values; then the program must only not fail. */
 static void a_broken_message_costs_its_sender(void **state)
 {
     for (int a = 0; pl_outer_at(a); a++) {
@@ -159,7 +159,7 @@ static void few_bits_keep_peers_equal(void **state)
         }
 }
 
-/* Where numbers are not small differences, they travel whole, whatever the coding. */
+/* Values that are not small differences travel whole, with any coding. */
 static void parameters_are_not_rounded(void **state)
 {
     static const struct pl_outer_algorithm *const whole[] = { &pl_outer_noloco, &pl_outer_partial,
@@ -216,7 +216,8 @@ static void many_failed_exchanges_do_not_diverge(void **state)
     }
 }
 
-/* A newcomer has what all share, and no error feedback, which its owner will still send. */
+/* A newcomer has the state that all share, and no error feedback, which its owner will still
+ * send. */
 static void a_newcomer_has_no_feedback(void **state)
 {
     static const char *const own[] = { "error", "accumulated", "worker error", "server error",
@@ -251,8 +252,8 @@ static void a_newcomer_has_no_feedback(void **state)
     assert_int_equal(found, 7); /* DeMo 1, DGC 2, 1-bit Adam 2, PowerSGD 1, SparseLoCo 1 */
 }
 
-/* Saved between SEND and RECEIVE of an exchange that then fails: what was sent is still given back,
- * at the rate of that step. */
+/* Saved between SEND and RECEIVE of an exchange that then fails: the values sent are still given
+ * back, at the rate of that step. */
 static void a_state_saved_in_an_exchange_goes_on(void **state)
 {
     int tested = 0;

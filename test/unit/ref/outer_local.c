@@ -53,8 +53,8 @@ static void steps_before_a_failed_exchange_have_weight(void **state)
     }
 }
 
-/* After a failed exchange a peer has what it trained: its next message is as if the two periods had
- * been one. */
+/* After a failed exchange a peer keeps its local steps: its next message is as if the two periods
+ * had been one. */
 static void a_failed_exchange_keeps_local_work(void **state)
 {
     static const struct pl_outer_algorithm *const local[] = { &pl_outer_local_sgd, &pl_outer_diloco,

@@ -34,7 +34,7 @@ static void a_skipped_gradient_has_no_weight(void **state)
     end(&w);
 }
 
-/* The first exchange fails: what was taken to be sent is back where it was. */
+/* The first exchange fails: the values taken for the message are back where they were. */
 static void a_failed_exchange_loses_nothing(void **state)
 {
     struct pl_outer_setup s = settings();
@@ -57,8 +57,8 @@ static void a_failed_exchange_loses_nothing(void **state)
     }
 }
 
-/* 1-bit Adam: what workers and servers have not delivered is in their errors: the gradient of the
- * failed step, and nothing of the momentum, which every peer still has. */
+/* 1-bit Adam: values that workers and servers have not delivered are in their errors: the gradient
+ * of the failed step, and nothing of the momentum, which every peer still has. */
 static void onebit_gives_back_gradients_only(void **state)
 {
     struct pl_outer_setup s = settings();
@@ -142,7 +142,7 @@ static void powersgd_comes_back_from_zeros(void **state)
     end(&w);
 }
 
-/* What is not sent is kept, and does not grow: |e| <= largest change / (1 - beta). */
+/* Values that are not sent are kept, and do not grow: |e| <= largest change / (1 - beta). */
 static void residuals_stay_bounded(void **state)
 {
     struct pl_outer_setup s = settings();

@@ -31,7 +31,7 @@ struct world {
     uint8_t *body[QUEUE][PEERS];
     int head, tail, peers;
     int fail;           /* the exchange of this number (from 1) fails */
-    int broken;         /* what a message of peer 1 becomes */
+    int broken;         /* the fault of peer 1's messages */
     double bytes;       /* of peer 0 */
     int spoiled[PEERS]; /* this peer's next gradient has a NaN */
 };
@@ -114,7 +114,7 @@ static inline void spoil(struct world *w, struct pl_outer_message *m)
         for (size_t i = 0; i < m->bytes; i++) m->data[i] = (uint8_t)pl_rng_u64(&rng);
 }
 
-/* What a transport does: copies, and brings all of them, or NoLoCo's groups. */
+/* A transport: copies all messages and delivers them to all, or to NoLoCo's groups. */
 static inline int send_all(struct world *w)
 {
     int q = w->tail++ % QUEUE, next = 0;

@@ -117,7 +117,7 @@ static void cuda_rule(void **state)
     assert_int_equal(pl_code_cuda(book, -1), 0);
 }
 
-/* What a block may hold besides numbers. [spec numerics 2.1] */
+/* Values in a block that are not finite numbers. [spec numerics 2.1] */
 static void strange_blocks(void **state)
 {
     float x[8] = { 0 }, absmax[2], y[8], book[PL_CODES];

@@ -282,7 +282,7 @@ static void directions(void **state)
     assert_true(fabs(length - 1) < 1e-12 && fabs(product) < 0.9);
 }
 
-/* Everybody alive is drawn once, and no two rounds alike. */
+/* Every peer that is alive is drawn once, and no two rounds are alike. */
 static void validators(void **state)
 {
     const int alive[5] = { 8, 1, 3, 4, 0 };

@@ -297,7 +297,8 @@ static void very_low_logits(void **state)
     assert_true(fabs(loss - (1 + log(2 + exp(-1)))) < 1e-6);
 }
 
-/* A caption's vector is that of its first end token: what follows, a second one too, changes nothing. */
+/* A caption's vector is that of its first end token: tokens after it, even a second end token,
+ * change nothing. */
 static void ends_of_captions(void **state)
 {
     const struct pl_clip_config config = { 3, 4, 2, 64, 1, 5, 10, 64, 2 };
@@ -469,8 +470,8 @@ static void axes_of_matrices(void **state)
 
 /* --- random numbers ---------------------------------------------------------------------------- */
 
-/* Seeds are published with results: what they stand for may not change. xoshiro256** by its authors,
- * seeded by splitmix64, written another way. */
+/* Seeds are published with results, so the numbers that they give may not change. xoshiro256** by
+ * its authors, seeded by splitmix64, written another way. */
 static void random_numbers(void **state)
 {
     for (uint64_t seed = 0; seed < 20; seed++)

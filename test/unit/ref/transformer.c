@@ -26,7 +26,7 @@ static double product(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* What is differentiated: a sum of outputs times fixed numbers, in double. */
+/* The function that is differentiated: a sum of outputs times fixed numbers, in double. */
 typedef double value_fn(void *of);
 
 /* Gradient g of f over the n inputs x, against central differences. Steps of 2^-6 leave an error of

@@ -91,7 +91,7 @@ static void batches_of_unequal_size(void **state)
     end(&whole);
 }
 
-/* One sample's mean is that sample's gradient; of none the mean is what it was. */
+/* The mean of one sample is that sample's gradient; without samples the mean stays as it was. */
 static void means_of_one_and_of_none(void **state)
 {
     struct run r = begin(NULL), single = begin(NULL);
@@ -202,7 +202,7 @@ static void delayed_steps_that_fail(void **state)
         pl_trainer_delayed_grad(r.t)[3] = NAN;
         assert_int_equal(pl_trainer_step_delayed(r.t, &report, &err), PL_EFORMAT);
         assert_non_null(strstr(err.text, "3 samples dropped"));
-        r.m->params.value[0] += 1; /* somebody averaged parameters meanwhile */
+        r.m->params.value[0] += 1; /* parameters were averaged meanwhile */
         assert_int_equal(pl_trainer_apply_delayed(r.t), PL_OK);
         r.m->params.value[0] -= 1;
         assert_int_equal(r.t->step, i + 1);

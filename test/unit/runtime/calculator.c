@@ -167,7 +167,7 @@ static void refusals(void **state)
     assert_int_equal(pl_memory_check(&plan, &err), PL_EUSE);
 }
 
-/* Both ends of each option are taken, and what lies beyond is refused by its name. */
+/* Both ends of each option are accepted, and values beyond are refused by the option's name. */
 static void options_have_limits(void **state)
 {
     static struct pl_memory_plan plan;

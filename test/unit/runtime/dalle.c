@@ -236,7 +236,8 @@ static void cache_agrees_with_whole_passes(void **state)
                (size_t)T * sizeof *b.text); /* two equal captions side by side */
         assert_int_equal(pl_kv_cache_open(&cache, m, 5, NULL),
                          PL_OK);                  /* more capacity than needed */
-        for (int again = 0; again < 2; again++) { /* what an earlier drawing left must not matter */
+        for (int again = 0; again < 2; again++) { /* remains of an earlier sampling must not
+                                                   * matter */
             for (int cell = 0; cell < I; cell++) {
                 for (int k = 0; k < 4; k++) {
                     memcpy(given + k * cell, b.codes + k * I, (size_t)cell * sizeof *given);

@@ -120,8 +120,8 @@ static void a_checkpoint(void **state)
     unlink(path);
 }
 
-/* Blocks 0 and 2 are one set: the gradient of a shared matrix is the sum of both, and what is
- * exported for a program that shares nothing computes the same. */
+/* Blocks 0 and 2 share one set: the gradient of a shared matrix is the sum of both, and the export
+ * for a program that shares nothing computes the same. */
 static void shared_layers(void **state)
 {
     struct pl_gpt2_config shared = config;

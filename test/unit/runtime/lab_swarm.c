@@ -98,7 +98,8 @@ static int note(void *context, const struct lab_event *e, struct pl_err *err)
     return PL_OK;
 }
 
-/* Between `kind` and `from` lie bytes that nobody has written; there are no others. */
+/* The bytes between `kind` and `from` are padding that is never written; there is no other
+ * padding. */
 static int are_same(const struct lab_event *a, const struct lab_event *b, int n)
 {
     for (int i = 0; i < n; i++)
@@ -201,7 +202,7 @@ static void a_butterfly_takes_its_formula(void **state)
     }
 }
 
-/* What 40 more steps send is 40 times the algorithm's formula, times the transport's factor. */
+/* 40 more steps send 40 times the algorithm's formula, times the transport's factor. */
 static void bytes_are_those_of_the_formula(void **state)
 {
     enum { R = 4 };
@@ -290,7 +291,7 @@ static void a_seed_decides_everything(void **state)
     }
 }
 
-/* The loss falls, and what each peer has done fills the whole time of the run. */
+/* The loss falls, and each peer's activities fill the whole time of the run. */
 static void each_trains_and_time_adds_up(void **state)
 {
     static struct seen seen;

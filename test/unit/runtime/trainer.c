@@ -94,8 +94,8 @@ static void bad_gradient(void **state)
     }
 }
 
-/* Parameters that are not finite after a step: everything goes back to what was kept last, moments,
- * step and all, with 8-bit moments and with others. */
+/* Parameters that are not finite after a step: everything goes back to the last saved state,
+ * moments, step and all, with 8-bit moments and with others. */
 static void bad_parameters(void **state)
 {
     for (int bits = 8; bits <= 32; bits += 24) {
@@ -123,7 +123,7 @@ static void bad_parameters(void **state)
     }
 }
 
-/* What a table's calls moved, in bytes, and how often the square sum was asked for. */
+/* Bytes that a table's calls moved, and how often the square sum was asked for. */
 static struct {
     struct pl_backend of;
     size_t up, down, floats, sums;
@@ -156,8 +156,9 @@ static void count(struct pl_backend *table)
     table->sumsq = counted_sumsq;
 }
 
-/* Samples bring their ids and labels up, and nothing else crosses the bus, either way; a step reads
- * the gradient once for its norm and the parameters once for what is not finite. */
+/* Samples bring their ids and labels up, and nothing else crosses the bus in either direction; a
+ * step reads the gradient once for its norm and the parameters once to find values that are not
+ * finite. */
 static void stays_on_the_device(void **state)
 {
     struct run r;

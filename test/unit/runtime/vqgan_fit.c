@@ -26,7 +26,7 @@ static void open_model(struct pl_vqgan *m, int gumbel)
     for (size_t i = 0; i < sizeof pictures; i++) pictures[i] = (uint8_t)pl_rng_below(&rng, 256);
 }
 
-/* A byte is the nearest to its value, half way upwards; what lies outside is cut off. */
+/* A byte is the nearest to its value, half way upwards; values outside are cut off. */
 static void pixels_are_rounded(void **state)
 {
     uint8_t all[256], back[256];

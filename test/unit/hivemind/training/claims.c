@@ -27,7 +27,7 @@ static struct progress_record client_at(uint8_t who, int64_t epoch)
     return r;
 }
 
-/* Everybody has just reported. How many count. */
+/* All peers have just reported. Returns how many count. */
 static size_t poll(struct claims *c, struct progress_record *records, size_t count, double now)
 {
     size_t counted;
@@ -191,7 +191,7 @@ static void the_silent_have_no_say(void **state)
     assert_int_equal(claims_to_ping(&c, asked, 3, 100), 0);
     assert_int_equal(claims_to_ping(&c, asked, 9, 100), 3); /* but no client */
     for (int i = 0; i < 3; i++) assert_int_equal(asked[i].bytes[2], 3 - i);
-    assert_int_equal(claims_to_ping(&c, asked, 9, 101), 0); /* nobody twice in a row */
+    assert_int_equal(claims_to_ping(&c, asked, 9, 101), 0); /* no peer twice in a row */
     claims_silent(&c, &asked[0], 100);
     assert_int_equal(claims_lead(&c, 0, 102), 3);
     claims_silent(&c, &asked[1], 100);
@@ -223,7 +223,7 @@ static void pings_are_bounded(void **state)
     claims_clear(&c);
 }
 
-/* A record names a peer, and anybody's key may sign it. */
+/* A record names a peer, and any key may sign it. */
 static void one_owner_for_each_peer(void **state)
 {
     struct progress_record r[3] = { at(1, 5), at(2, 5) };

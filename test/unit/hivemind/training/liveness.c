@@ -83,8 +83,8 @@ static void peer_that_never_comes_is_absent(void **state)
     liveness_clear(&a);
 }
 
-/* What a peer claims to have done counts until we should have met it three times, and again once we
- * have: in groups of two among six that takes five times as many rounds. */
+/* A peer's claims count until we should have met it three times, and again once we have: in groups
+ * of two among six that takes five times as many rounds. */
 static void unmet_peer_has_no_samples(void **state)
 {
     static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };

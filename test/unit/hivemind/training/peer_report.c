@@ -161,8 +161,9 @@ static struct history_account account(struct history *h)
     return a[0];
 }
 
-/* What a peer counts itself is what the board shows, however few of its steps the page has seen; a
- * page that begins again with the same file, and a peer that does, lose and double nothing. */
+/* The board shows the samples that a peer counts itself, however few of its steps the page has
+ * seen; a page that begins again with the same file, and a peer that begins again, lose nothing and
+ * count nothing twice. */
 static void a_peers_own_count_is_its_account(void **state)
 {
     char path[] = "/tmp/potluck-count-XXXXXX";

@@ -80,7 +80,7 @@ static void samples_of_one_epoch_speeds_of_all(void **state)
     assert_float_equal(v.eta, NOW + TARGET / 3, 1e-9);
 }
 
-/* (now - time) * speed, for the 60 s that a record lives, and for none if its clock is ahead. */
+/* (now - time) * speed, for the 60 s that a record lives; 0 if its clock is ahead. */
 static void age_of_a_record_is_clipped(void **state)
 {
     static const struct {
@@ -114,8 +114,8 @@ static void next_poll(void **state)
     assert_float_equal(view_of(r, 1, 1).next_fetch, NOW + 10, 1e-9);
 }
 
-/* The more peers, the seldomer each polls: both limits grow in proportion, up to a record's life and
- * what a search for a group can wait. */
+/* The more peers there are, the less often each polls: both limits grow in proportion, up to a
+ * record's life and to the time that a search for a group can wait. */
 static void crowds_poll_seldom(void **state)
 {
     static const struct {
@@ -134,7 +134,7 @@ static void crowds_poll_seldom(void **state)
     }
 }
 
-/* What strangers claim stops at the largest number. */
+/* Sums of strangers' claims saturate at the largest number. */
 static void sums_stop_at_the_largest_number(void **state)
 {
     struct progress_record r[] = { record(1, 5, INT64_MAX, 0, 0), record(2, 5, INT64_MAX, 0, 0) };
@@ -229,7 +229,7 @@ static void numbers_out_of_range_are_refused(void **state)
     }
 }
 
-/* loss = sum loss / sum mini_steps over all records, whatever their epoch; the newest step. */
+/* loss = sum loss / sum mini_steps over all records of any epoch; the newest step. */
 static void metrics_are_summed(void **state)
 {
     const struct metrics_record r[] = {

@@ -121,7 +121,7 @@ static int watched(struct world *w, double seconds, double every, struct pl_err 
             if (!(p->waits > 0) && p->next <= w->now) batch(w, p);
             if (p->waits > 0 && w->now >= p->waits + GATHER) fresh |= step(w, p);
         }
-        if (!fresh && (w->now < at || w->peer[0].waits > 0)) continue; /* none while we wait */
+        if (!fresh && (w->now < at || w->peer[0].waits > 0)) continue; /* no poll while we wait */
         if (look(w, say)) return 1;
         at = w->now + every * uniform(w, 0.5, 2);
     }
@@ -268,7 +268,7 @@ static void early_steps_are_counted(void **state)
     h.other.samples = 40;
     assert_int_equal(polls_until_warning(&h, ones, 5, 213), 0);
     h = begin_by_hand();
-    h.other.samples = 155; /* more than the speeds give: what records show is the least */
+    h.other.samples = 155; /* more than the speeds give: the records are a lower bound */
     assert_int_equal(polls_until_warning(&h, ones, 5, 1000), 5);
     assert_non_null(strstr(h.warning.text, "at about 155 to 155 samples"));
 }

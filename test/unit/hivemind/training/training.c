@@ -77,8 +77,8 @@ static void three_train_in_step(void **state)
     assert_string_equal(totals.version, "potluck " PL_VERSION);
 }
 
-/* What one gives, another takes: every bit of it; and what does not fit is refused with a
- * sentence. */
+/* A state that one peer gives and another takes is equal, bit for bit; a state that does not fit is
+ * refused with a sentence. */
 static void state_there_and_back(void **state)
 {
     struct state_snapshot *s;

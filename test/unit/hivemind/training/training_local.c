@@ -43,8 +43,8 @@ static void *average(void *round)
     return NULL;
 }
 
-/* The second peer, which reduces nothing, joins the first one's group, but gives its change later
- * than anybody waits. It gets no mean, so the first has none either. */
+/* The second peer, which reduces nothing, joins the first one's group, but gives its change too
+ * late. It gets no mean, so the first has none either. */
 static void mean_of_nobody_else_is_none(void **state)
 {
     struct training_round r;

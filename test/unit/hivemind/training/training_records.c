@@ -66,7 +66,9 @@ static void report_and_vanish(struct peer *p)
     assert_true(await_noted(&p->stored, before + 1, LIMIT));
 }
 
-#define AWHILE 100 /* steps: it comes within a few, unless the machine stands still for somebody */
+#define AWHILE \
+    100 /* steps: it comes within a few, unless a peer's thread does not run for a
+                    * long time */
 
 static void begin_with_two(size_t group_size)
 {

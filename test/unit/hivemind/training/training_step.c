@@ -101,7 +101,7 @@ static void every_second_epoch_averages_parameters(void **state)
     }
 }
 
-/* x += averaged - given: what training has changed meanwhile stays. */
+/* x += averaged - given: changes that training has made meanwhile stay. */
 static void correction_keeps_progress(void **state)
 {
     struct peer *p = &peers[0];
@@ -179,7 +179,8 @@ static void samples_are_weights_up_to_four_targets(void **state)
     assert_mean(2);
     average_two(40 * TARGET, 1, TARGET, 6); /* (4 * 1 + 1 * 6) / 5 */
     assert_mean(2);
-    /* A peer that gives itself more is not believed in what we reduce: 1, or its share up to the limit. */
+    /* In the parts that we reduce, a peer's larger weight is not believed: 1, or its share up to
+     * the limit. */
     peers[1].c->o.target_batch = 100 * TARGET;
     average_two(TARGET, 1, 40 * TARGET, 6);
     for (size_t t = 0; t < TENSORS; t++)
@@ -212,8 +213,8 @@ static void only_peers_with_samples_report(void **state)
     }
 }
 
-/* A state replaces the parameters of a peer that still looks for a group: the group comes about without
- * it, and nobody gets a mean with values of the epoch that it has left. */
+/* A state replaces the parameters of a peer that still looks for a group: the group forms without
+ * it, and no peer gets a mean with values of the epoch that it has left. */
 static void replaced_parameters_are_given_to_nobody(void **state)
 {
     struct training_view v = { .peers = 0 };

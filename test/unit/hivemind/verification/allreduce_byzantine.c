@@ -8,7 +8,7 @@
 /* --- what comes of them ----------------------------------------------------------------------- */
 
 enum outcome {
-    HOLDS = 1,  /* the round is applied by all honest peers, and nobody pays */
+    HOLDS = 1,  /* the round is applied by all honest peers; no peer is banned or charged */
     BANNED = 2, /* by all honest peers, for it is proven */
     CHARGED = 4 /* by all honest peers: it isn't */
 };
@@ -43,7 +43,9 @@ static void play(struct world *w)
     if (byzantine_count) w->meddle = tell_lies;
     begin(w);
     run(w);
-    for (int i = 0; i < 30; i++) tick(w, 1); /* questions, and the end of everybody's patience */
+    for (int i = 0; i < 30; i++)
+        tick(w, 1); /* requests for missing messages, and the end of all
+                                              * time limits */
 }
 
 /* All honest peers have come to the same. Returns what happened to those who lied. */
@@ -145,7 +147,8 @@ static void each_kind_at_each_place(void **state)
             }
 }
 
-/* Whatever two tell together: no honest peer pays, and if the round is lost one of the two does. */
+/* Whatever two Byzantine peers report together, no honest peer is banned or charged, and if the
+ * round is lost one of the two is. */
 static void two_of_seven(void **state)
 {
     byzantine_count = 2;
@@ -276,7 +279,7 @@ static void nobody_speaks_for_another(void **state)
 
 /* --- votes ------------------------------------------------------------------------------------ */
 
-static float given[PEERS][VALUES]; /* by everybody's data */
+static float given[PEERS][VALUES]; /* from each peer's data */
 enum votes { FOR_EACH_OTHER, AGAINST_ALL };
 static enum votes votes;
 
@@ -294,7 +297,8 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
     return PL_OK;
 }
 
-/* Two who vote for each other's false values, or who accuse and vote falsely, outvote nobody. */
+/* Two Byzantine peers that vote for each other's false values, or that accuse and vote falsely,
+ * have no majority. */
 static void two_outvote_nobody(void **state)
 {
     byzantine_count = 2;

@@ -15,8 +15,7 @@ static void make_verified(struct world *w)
             w->peer[i].values[v] = w->peer[0].values[v] + 0.1f * w->peer[i].values[v];
 }
 
-/* No values change, and everybody but the Byzantine peers bans these, and nobody
- * else. */
+/* No values change; all honest peers ban the Byzantine ones, and no other. */
 static void is_void(struct world *w, float before[PEERS][VALUES], const char *byzantine)
 {
     for (size_t i = 0; i < PEERS; i++) {
@@ -46,7 +45,7 @@ static void honest_rounds_hold(void **state)
                 fail_msg("peer %zu: %s", i, w.peer[i].err.text);
             /* to the bit */
             assert_memory_equal(w.peer[i].values, w.peer[0].values, sizeof w.peer[i].values);
-            /* who has no samples is not drawn */
+            /* a peer without samples is not drawn */
             assert_int_equal(w.peer[i].x->verify.verifier->drawable, PEERS - 1);
             for (size_t k = 0; k < PEERS - 1; k++)
                 assert_int_not_equal(w.peer[i].x->verify.verifier->order[k], 3);
@@ -126,7 +125,7 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
     return CHANGED;
 }
 
-#define PLENTY 80 /* rounds: what is drawn in every third or second comes in one of them */
+#define PLENTY 80 /* rounds: enough for a draw that comes in every second or third */
 
 static void those_who_lie_for_each_other_are_drawn_some_day(void **state)
 {
@@ -148,7 +147,7 @@ static void those_who_lie_for_each_other_are_drawn_some_day(void **state)
 
 /* --- validators ------------------------------------------------------------------------------- */
 
-static float given[PEERS][VALUES]; /* by everybody's data */
+static float given[PEERS][VALUES]; /* from each peer's data */
 
 /* As on another machine: not to the bit. The first has no data. */
 static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
@@ -210,7 +209,7 @@ static void a_validator_that_accuses_falsely_is_banned(void **state)
     assert_true(found);
 }
 
-/* So many that nobody would compute them again; or none. */
+/* More samples than any peer would compute again, or none. */
 static void who_claims_what_cannot_be_checked_is_banned(void **state)
 {
     static const uint64_t claims[] = { 0, 101, UINT64_MAX };

@@ -5,7 +5,7 @@
 
 #include "test/unit/hivemind/allreduce/allreduce_world.h"
 
-static size_t byzantine[2], byzantine_count; /* who lies */
+static size_t byzantine[2], byzantine_count; /* the Byzantine peers */
 static int stage_of_lie;                     /* of the one who tells it now */
 static struct world *the_world;
 static lie_fn *told_by[2];
@@ -65,7 +65,7 @@ static enum fate accuse_of_others(const struct verifier *r, size_t to, int stage
     accuse(r, body, victim(), 0);
     return CHANGED;
 }
-/* The hashes of what it has sent: to all; to one; of its own aggregates. */
+/* The hashes of the parts that it has sent: to all; to one; of its own aggregates. */
 static enum fate commit_wrongly(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {

@@ -110,7 +110,7 @@ static void what_an_honest_peer_signs_proves_nothing(void **state)
     assert_false(proves(
         proof_of(message(AUTHOR, VERIFIER_AGREE, SIGNED_TO_ALL, 1, PL_HASH_BYTES, round_a),
                  message(AUTHOR, VERIFIER_AGREE, SIGNED_TO_ALL, 2, PL_HASH_BYTES, round_a))));
-    /* a pair's message, and what all were sent, as it is */
+    /* a pair's message, and the message to all that agrees with it */
     assert_false(proves(proof_of(sent(1, 1), commit(1, COMMIT_BYTES(PEERS)))));
 }
 
@@ -160,7 +160,7 @@ static void on_convicted(void *context, const struct logged_round *round, size_t
                          const uint8_t *packet, size_t n)
 {
     struct heard *h = context;
-    struct equivocation_log other = { 0 }; /* what is passed on convicts at its receiver */
+    struct equivocation_log other = { 0 }; /* the proof passed on convicts at its receiver */
     struct heard there = { 0 };
     h->peer = peer;
     h->n = n;

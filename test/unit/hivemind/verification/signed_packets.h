@@ -6,10 +6,10 @@
 #include "net/hivemind/verification/verifier_internal.h"
 #include "test/unit/unit.h"
 
-/* What becomes of a message on its way to one receiver. */
+/* A message's fate on its way to one receiver. */
 enum fate {
     SAME,
-    CHANGED, /* for everybody alike: its sender keeps to it */
+    CHANGED, /* the same for all receivers: its sender keeps to it */
     SPLIT,   /* for this receiver; its sender goes on with the first version */
     DROPPED
 };

@@ -216,8 +216,8 @@ static void bans(unsigned peers)
 
 /* --- the checks ------------------------------------------------------------------------------- */
 
-/* 2: an aggregate that is off by a ten-thousandth of the radius is found; one that is off by what an
- * iteration leaves is not. Whichever part is opened. */
+/* 2: an aggregate that is off by a ten-thousandth of the radius is found; one that is off by an
+ * iteration's remainder is not. Any part may be opened. */
 static void sums(void **state)
 {
     make();

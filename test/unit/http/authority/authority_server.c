@@ -133,7 +133,7 @@ static void the_list_is_followed(void **state)
     assert_string_equal(complaint.text, "");
     write_text(list, "list", bytes_at(&line), bytes_length(&line));
     assert_int_equal(ask(), PL_OK);
-    remove(list); /* no file: what was read last holds */
+    remove(list); /* no file: the last one that was read stays valid */
     assert_int_equal(ask(), PL_OK);
 }
 

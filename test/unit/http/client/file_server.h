@@ -17,10 +17,10 @@ static uint8_t content[FILE_BYTES];
 static char sha256[65];
 static char away[100];           /* where /away and /keeps lead */
 static atomic_int authorized;    /* requests with a token */
-static struct http_cache *cache; /* what the next source is opened with */
+static struct http_cache *cache; /* the cache of the next source */
 static struct pl_err err;
 
-/* What the server does is the path's first letter, so that tests do not share a state. */
+/* The path's first letter chooses the server's behaviour, so that tests do not share a state. */
 static void answer_part(struct web_client *c, const char *path, long long first, long long last)
 {
     int number = c->number;

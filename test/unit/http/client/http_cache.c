@@ -77,7 +77,7 @@ static void what_is_oldest_goes(void **state)
     http_cache_key(first, "x", 1000);
     http_cache_put(cache, first, data, sizeof data);
     for (uint64_t i = 0; i < 100; i++) {
-        in_folder('o'); /* all but what is used from here on */
+        in_folder('o'); /* all but those used from here on */
         assert_int_equal(http_cache_get(cache, first, data, sizeof data),
                          1); /* used, so it stays */
         http_cache_key(key, "x", i);
@@ -95,7 +95,7 @@ static void what_is_oldest_goes(void **state)
     assert_null(cache);
 }
 
-/* Four processes put, get and evict the same blocks: whatever one gets is right. */
+/* Four processes put, get and evict the same blocks: every block that one of them gets is right. */
 static void processes_share_a_folder(void **state)
 {
     pid_t child[4];

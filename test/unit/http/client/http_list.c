@@ -87,7 +87,7 @@ static void a_folder_as_a_server_shows_it(void **state)
         { "<a href=%61b%63.parquet>", { "http://h/f/abc.parquet" } },
         { "<a href=a.parquet class=x href=b.parquet>", { "http://h/f/a.parquet" } }, /* the first */
         { "<a href=c%3Ad.parquet>", { "http://h/f/c%3Ad.parquet" } },
-        /* what leads elsewhere, invalid ones, and one that counts */
+        /* links that lead elsewhere, invalid ones, and one that counts */
         { "<a href=../a.parquet><a href=/g/a.parquet><a href=//g/f/a.parquet><a href=.parquet>"
           "<a href=http://g/f/a.parquet><a href=http://hh/f/a.parquet><a href=ftp:a.parquet>"
           "<a href=s/../../a.parquet><a href=%2e%2e/a.parquet><a href=..%2fa.parquet>"

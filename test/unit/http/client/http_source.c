@@ -47,7 +47,7 @@ static void silence_costs_little_where_answers_are_quick(void **state)
     http_client_close(c);
 }
 
-/* A whole list, in spite of cuts, and none that is too long. */
+/* A whole list, in spite of cuts, but no list that is too long. */
 static void lists_come_in_parts_too(void **state)
 {
     struct http_client *c = client();

@@ -108,7 +108,7 @@ static void feeds_say_what_was_seen(void **state)
     free(text);
     text = feed(port, "/api/board.json");
     list = json_loads(text, 0, NULL);
-    assert_int_equal(json_array_size(list), 2); /* who signed for samples */
+    assert_int_equal(json_array_size(list), 2); /* the peers that signed for samples */
     assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 0), "samples")), 100);
     json_decref(list);
     free(text);
@@ -142,7 +142,7 @@ static void feeds_say_what_was_seen(void **state)
     http_server_close(s);
 }
 
-/* What is signed need not be sane. */
+/* Signed values may be nonsense. */
 static void wild_claims_stay_numbers(void **state)
 {
     struct dashboard_metrics m[] = {

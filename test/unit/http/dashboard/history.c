@@ -135,7 +135,7 @@ static void accounts_grow_by_the_peers_own_counts(void **state)
     history_count(h, "unknown", 8, 1, NULL);
     assert_int_equal(account_of(h, "unknown").samples, -1);
     history_report(h, "late", "", 100, 5, 30, 2, NULL);
-    history_count(h, "late", 900, 90, NULL); /* what it did before we saw it */
+    history_count(h, "late", 900, 90, NULL); /* its work before we saw it */
     assert_int_equal(account_of(h, "late").samples, 900);
     history_close(h);
 }
@@ -166,7 +166,7 @@ static void totals_outlive_the_peers(void **state)
     history_close(h);
 }
 
-/* Means of what is measured, the latest of what only grows. */
+/* Means of measured values, the latest of values that only grow. */
 static void a_point_has_all_columns(void **state)
 {
     const struct history_point p[] = { { 10, 1, 1, 100, 4, 2, 8, 1000, 1 },
@@ -291,7 +291,7 @@ static void files_of_other_versions(void **state)
     for (size_t i = 0; i < PL_COUNT(older); i++) {
         for (int k = 0; k < 3; k++) change(path, older[i][k]);
         assert_int_equal(history_open(&h, path, "a run", &err), PL_OK);
-        assert_int_equal(account_of(h, "k").samples, 7); /* what was there stays */
+        assert_int_equal(account_of(h, "k").samples, 7); /* accounts of the old file stay */
         assert_int_equal(history_add(h, &p, NULL), PL_OK);
         assert_int_equal(history_count(h, "k", 7, 7, NULL), PL_OK);
         history_close(h);

@@ -23,8 +23,8 @@ static char *state_after(struct dashboard *d, int port, const struct dashboard_s
     return feed(port, "/api/state.json");
 }
 
-/* Two peers that compute 4 samples a second together make 40 samples in 20 s, as they count: half
- * of the time goes into averaging. What remains is told by the steps of the wall clock. */
+/* Two peers that compute 4 samples a second together make 40 samples in 20 s, by their own count:
+ * half of the time goes into averaging. The time left follows from the steps by the wall clock. */
 static void the_pace_is_that_of_the_wall_clock(void **state)
 {
     struct dashboard_progress p[] = { progress("aa", 7, 0, 3, 0), progress("cc", 7, 0, 1, 0) };
@@ -174,7 +174,7 @@ static void what_counts_grow_by(void **state)
     assert_true(p.samples == 340);
     add(1061, 5, "a", INT64_MAX); /* at most a million a second */
     assert_true(p.samples == 340 + 1e6);
-    add(1071, 6, "b", 1000000); /* what is new brings nothing; a step takes the target */
+    add(1071, 6, "b", 1000000); /* a new peer adds nothing; a step takes the target */
     assert_true(p.samples == 340 + 1e6 + 10);
     add(1081, 7, "b", 1000005); /* fewer than the step has taken */
     assert_true(p.samples == 340 + 1e6 + 20);

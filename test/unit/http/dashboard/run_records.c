@@ -51,7 +51,7 @@ static void metrics_of_a_run(void **state)
     put("bad", "x", 1, NOW + 20);
     put_bytes("a", &b, NOW + 33);
     put("worse", "", 0, NOW + 20);
-    for (int again = 0; again < 2; again++) { /* each poll begins anew; what was refused adds up */
+    for (int again = 0; again < 2; again++) { /* each poll begins anew; refused records add up */
         assert_int_equal(run_records_metrics(&l, &d), PL_OK);
         assert_int_equal(l.metrics_count, 1);
         assert_int_equal(l.refused, 2 * (again + 1));

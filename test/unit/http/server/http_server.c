@@ -61,7 +61,7 @@ static void packed_once(void **state)
     assert_int_equal(pl_page_codec_unpack(back, sizeof back, body, length, PL_CODEC_GZIP), PL_OK);
     assert_memory_equal(back, text, sizeof text);
     free(got);
-    /* What is replaced leaves no packed one behind. */
+    /* A replaced answer leaves no compressed one behind. */
     assert_int_equal(http_server_put(s, "/long", "text/plain", "short", 5), PL_OK);
     got = answer_to(http_server_port(s), ask_packed);
     assert_null(strstr(got, "Content-Encoding"));
@@ -70,7 +70,7 @@ static void packed_once(void **state)
     http_server_close(s);
 }
 
-/* What another host's page asks for by its own name is refused, whatever else it asks. */
+/* A request by another host's name is refused, whatever it asks for. */
 static void asked_by_our_names_alone(void **state)
 {
     static const struct {
@@ -111,8 +111,8 @@ static void asked_by_our_names_alone(void **state)
     http_server_close(s);
 }
 
-/* More connections than there may be, all of one address, of which most say nothing: who says
- * something is answered. */
+/* More connections than allowed, all from one address; most of them send nothing. Those that send a
+ * request are answered. */
 static void silent_ones_are_evicted(void **state)
 {
     enum { SILENT = HTTP_CONNECTIONS_MAX + 300 };
@@ -202,7 +202,7 @@ static void watchers_hear(void **state)
     got = hear(fd[0], "data: 2\n\n");
     assert_non_null(strstr(got, "data: 2\n\n"));
     free(got);
-    { /* who comes later gets the latest at once */
+    { /* a watcher that comes later gets the latest at once */
         int late = dial(http_server_port(s));
         say(late, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
         got = hear(late, "data: 2\n\n");

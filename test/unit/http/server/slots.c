@@ -61,7 +61,7 @@ static void silent_ones_go_first(void **unused)
     slots_set_waiting(&s, &many[2], 0, ++now); /* a request is complete */
     assert_int_equal(add(&s, &newcomer[2], &evicted, "10.0.2.1", 1), PL_OK);
     assert_ptr_equal(evicted, &many[3]);
-    slots_set_waiting(&s, &many[3], 0, ++now); /* what was evicted stays out */
+    slots_set_waiting(&s, &many[3], 0, ++now); /* an evicted connection stays out */
     slots_remove(&s, &many[3]);
     assert_int_equal(s.count, 8);
     empty(&s);
@@ -83,7 +83,7 @@ static void larger_holders_pay(void **unused)
     assert_int_equal(add(&s, &newcomer[2], &evicted, "10.0.2.1", 1), PL_OK);
     assert_ptr_equal(evicted, &many[2]);
     slots_set_waiting(&s, &newcomer[2], 0, ++now);
-    /* now two have one each, and 10.0.0 has two: nobody holds more than a third one's network */
+    /* now two have one each, and 10.0.0 has two: no network holds more than a third one's */
     assert_int_equal(add(&s, &newcomer[3], &evicted, "10.0.1.2", 0), PL_ELIMIT);
     assert_int_equal(s.count, 5);
     empty(&s);

@@ -12,8 +12,8 @@
 #define PARTS 5
 #define BODY_MAX (1 << 20)
 
-/* What a test sets, and what it looks at afterwards. The thread answers one request at a time, and
- * the test reads these only when no request is under way. */
+/* Settings of a test, and results that it reads afterwards. The thread answers one request at a
+ * time, and the test reads these only when no request is under way. */
 static struct {
     int cut_part, forget, regular, ignore, whole, has_it, lie, error_late, no_tag, refuse;
     int begun, part[PARTS + 1], completed, committed, put, verified, secrets, unsigned_;

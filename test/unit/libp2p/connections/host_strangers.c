@@ -55,7 +55,8 @@ static void garbage(void **state)
         shutdown(fd, SHUT_WR);
         assert_true(is_closed(fd));
     }
-    for (size_t i = 0; i < PL_COUNT(idle); i++) idle[i] = raw_socket(&b.at); /* who say nothing */
+    for (size_t i = 0; i < PL_COUNT(idle); i++)
+        idle[i] = raw_socket(&b.at); /* connections that send nothing */
     open_side(&a, 0, 0);
     serve(&b, "Test.echo", echo, NULL, NULL);
     teach(&a, &b);
@@ -67,7 +68,7 @@ static void garbage(void **state)
     close_side(&b);
 }
 
-/* Who sends a byte now and then is not idle, and yet has to have shaken hands in time. */
+/* A peer that sends a byte now and then is not idle, but has to complete its handshake in time. */
 static void a_byte_now_and_then(void **state)
 {
     static const uint8_t said[64] = "\x13/multistream/1.0.0\n\x07/noise\n\x00\x30";

@@ -144,7 +144,7 @@ static void a_port_in_use_is_refused(void **state)
 
 /* --- both dial at the same moment ------------------------------------------------------------- */
 
-/* What a dialer sends: over a connection that neither side has accepted, both are dialers. */
+/* A dialer's bytes: over a connection that neither side has accepted, both are dialers. */
 static const char dialer_says[] = "\x13/multistream/1.0.0\n\x07/noise\n\0\x20"
                                   "an ephemeral key of 32 bytes....";
 

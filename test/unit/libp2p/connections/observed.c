@@ -63,7 +63,7 @@ static void symmetric_counts_nothing(void **state)
     counts(&o, 40, NULL);
 }
 
-/* Two of seven who report something else outvote nobody, whatever they change it to. */
+/* Two of seven peers that report another address have no majority, whatever they report. */
 static void a_minority_has_no_effect(void **state)
 {
     struct observed o = { 0 };

@@ -33,7 +33,7 @@ static enum scope_kind refused(struct account *a, enum resource kind, size_t n)
     return full->kind;
 }
 
-/* Nothing is left of anybody. */
+/* After the accounts are closed, nothing is left in any scope. */
 static void finish(struct account *accounts, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -143,7 +143,8 @@ static void largest(void **state)
     assert_ptr_equal(resources_largest(&all, a[3].peer, RESOURCE_HELD), &a[3]);
     open_account(&a[5], "/ip4/7.7.7.7/tcp/1", 5, 0);
     assert_null(
-        resources_largest(&all, a[5].subnet, RESOURCE_HELD)); /* who holds nothing is none */
+        resources_largest(&all, a[5].subnet, RESOURCE_HELD)); /* a scope that uses nothing has no
+                                                               * largest holder */
     finish(a, 6);
 }
 
@@ -168,7 +169,8 @@ static void idle(void **state)
     finish(a, 6);
 }
 
-/* What a groupmate uses is no stranger's: full for strangers is not full for it. */
+/* A groupmate's use is not charged to strangers: a scope that is full for strangers is not full for
+ * it. */
 static void reserved(void **state)
 {
     struct account a[5];

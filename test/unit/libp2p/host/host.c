@@ -71,7 +71,7 @@ static void no_encryption_in_common(void **state)
     close_side(&b);
 }
 
-/* The address is right, but somebody else lives there. */
+/* The address is right, but another peer answers there. */
 static void wrong_peer(void **state)
 {
     for (int securities = CONN_NOISE; securities <= CONN_TLS; securities++) {
@@ -109,7 +109,7 @@ static void nobody_there(void **state)
     assert_int_equal(multiaddr_from_text(&b.at, "/ip4/127.0.0.1/tcp/1", NULL), PL_OK);
     teach(&a, &b);
     q.answered = 0;
-    ask_and_wait(&q); /* nobody listens */
+    ask_and_wait(&q); /* no program listens */
     assert_int_equal(q.status, PL_EIO);
     assert_non_null(strstr(q.error, "/tcp/1"));
     close_side(&a);
@@ -274,7 +274,7 @@ static void peer_is_frozen(void **state)
     kill(pid, SIGSTOP);
     open_side(&a, 0, 0);
     teach(&a, &b);
-    ask_and_wait(&q); /* the kernel accepts, nobody shakes hands */
+    ask_and_wait(&q); /* the kernel accepts, but no handshake follows */
     assert_int_equal(q.status, PL_EAGAIN);
     close_side(&a);
     kill(pid, SIGKILL);

@@ -213,7 +213,8 @@ static void who_speaks_lives(void **state)
 
 /* --- what waits for the socket ---------------------------------------------------------------- */
 
-/* Whatever is urgent waits behind it: a tenth of a second's worth, within bounds. */
+/* Urgent bytes wait behind the socket's buffer: so it takes a tenth of a second's worth, within
+ * bounds. */
 static void little_waits_for_a_slow_socket(void **state)
 {
     struct conn c = { .wire_high = CONN_WIRE_LOW };
@@ -264,8 +265,8 @@ static int begun(const struct sockaddr_in *to)
     return paced;
 }
 
-/* Within the machine nothing is, on either side; what leads elsewhere stays as the system has
- * it. */
+/* Connections within the machine are not paced, on either side; connections to other machines keep
+ * the system's setting. */
 static void neighbours_are_not_paced(void **state)
 {
     struct sockaddr_in here = { .sin_family = AF_INET }, far = { .sin_family = AF_INET };
@@ -277,7 +278,7 @@ static void neighbours_are_not_paced(void **state)
         skip();
     }
     here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    far.sin_addr.s_addr = htonl(0xC0000201); /* 192.0.2.1, nobody's */
+    far.sin_addr.s_addr = htonl(0xC0000201); /* 192.0.2.1, an address for documentation */
     assert_int_equal(begun(&here), 0);
     assert_int_equal(begun(&far), 1);
     assert_int_equal(bind(listener, (struct sockaddr *)&here, sizeof here), 0);

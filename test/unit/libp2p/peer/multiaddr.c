@@ -3,7 +3,7 @@
 #include "net/libp2p/protocols/kad.h"
 #include "test/unit/unit.h"
 
-/* Text, and what of it comes back from the bytes. */
+/* Text, and the text that its bytes give. */
 static void printed(void **state)
 {
     static const char *const cases[][2] = {
@@ -65,7 +65,7 @@ static void connections(void **state)
 
 #define ID "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
 
-/* Text that is no address, and what the sentence says. */
+/* Text that is no address, and its error. */
 static void refused_texts(void **state)
 {
     static const char *const cases[][2] = {
@@ -179,7 +179,7 @@ static void codes(void **state)
     }
 }
 
-/* What a dialer takes from an address. */
+/* The parts of an address that a dialer needs. */
 static void targets(void **state)
 {
     static const struct {

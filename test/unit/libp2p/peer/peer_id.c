@@ -55,7 +55,7 @@ static void base58_is_bounded(void **state)
     assert_int_equal(base58_decode(back, &n, text, BASE58_TEXT_MAX), PL_ELIMIT);
     memset(text, 'z', sizeof text);
     assert_int_equal(base58_decode(back, &n, text, BASE58_TEXT_MAX - 1), PL_ELIMIT);
-    /* What the alphabet leaves out, and a zero byte. */
+    /* Characters outside of the alphabet, and a zero byte. */
     for (const char *wrong = "0OIl+ \xe9"; *wrong; wrong++)
         assert_int_equal(base58_decode(back, &n, wrong, 1), PL_EFORMAT);
     assert_int_equal(base58_decode(back, &n, "2\0002", 3), PL_EFORMAT);

@@ -67,7 +67,7 @@ static void streams_cross(void **state)
     close_side(&b);
 }
 
-/* The server sends as much as the reader takes; what it holds stays small. */
+/* The server sends as much as the reader takes; it holds few bytes itself. */
 static int flood_sent;
 
 static void flood_more(void *context, struct rpc_stream *s)
@@ -116,7 +116,8 @@ static void slow_reader(void **state)
         assert_true(await_noted(&flood_sent, 1, LIMIT));
         usleep(200000);
         before = noted(&flood_sent);
-        assert_in_range(before, 1, 40); /* a window of 256 KiB and what the server has in hand */
+        assert_in_range(before, 1, 40); /* a window of 256 KiB and the bytes that the server
+                                         * holds */
         assert_false(await_noted(&t.received, 1, 0));
         for (int i = 0; i < 30; i++) loop_call(a.loop, credit_here, &t);
         assert_true(await_noted(&flood_sent, before + 20, LIMIT) &&

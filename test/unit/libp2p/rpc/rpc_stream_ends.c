@@ -33,8 +33,8 @@ static void keeping(void *context, struct rpc_stream *s)
     rpc_listen(s, &events, context);
 }
 
-/* What came whole before a reset reaches a reader that was pausing, message by message; the reset
- * is told behind it, also where a part of a message lies there. */
+/* Messages that came whole before a reset reach a reader that was pausing, one by one; the reset is
+ * reported after them, even if part of a message came, too. */
 static void reset_behind_messages(void **state)
 {
     static const uint8_t data[500] = { 1, 2, 3 };
@@ -76,7 +76,8 @@ static void reset_behind_messages(void **state)
     close_side(&b);
 }
 
-/* So it is where the other side leaves: the connection has gone, what came on it is still read. */
+/* The same holds if the other side leaves: the connection has gone, but bytes that came on it are
+ * still read. */
 static void loss_behind_messages(void **state)
 {
     static const uint8_t data[500] = { 1, 2, 3 };
@@ -108,7 +109,7 @@ static void loss_behind_messages(void **state)
     assert_int_equal(t.status, PL_EIO);
     assert_non_null(strstr(t.why, "connection lost"));
     assert_false(await_noted(&u.over, 1, 0));
-    close_side(&a); /* nobody will read the other's */
+    close_side(&a); /* the other side's bytes are not read any more */
     assert_int_equal(u.failed, 1);
     assert_int_equal(u.received, 0);
 }

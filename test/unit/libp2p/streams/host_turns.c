@@ -140,7 +140,7 @@ static void one_stream(void **state) { turns(1, 20, 1); }
 /* The first answer fills what a connection may have waiting. */
 static void many_streams(void **state) { turns(STREAMS, 1, 1); }
 
-/* Who reads all of its answers and asks as fast as it can has no more than its turns. */
+/* A peer that reads all of its answers and asks as fast as it can has no more than its turns. */
 static void connections(void **state)
 {
     answer = noise(ANSWER, 1);
