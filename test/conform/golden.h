@@ -18,7 +18,7 @@ struct golden {
     long passed, failed;
     /* private */
     const char *file;     /* base name of the file at hand */
-    double worst;         /* largest error of the area, as a share of what is allowed, */
+    double worst;         /* largest error of the area, as a share of the error allowed, */
     char worst_case[200]; /* and where it was seen */
 };
 

@@ -136,7 +136,8 @@ static void tensors(struct token_replay *r, const struct st_file *f)
 
 /* --- the same rows in JSON -------------------------------------------------------------------- */
 
-/* What ids spell: CLIP's peer shows invalid UTF-8 as U+FFFD, so such rows are left out. */
+/* The text of token IDs: CLIP's Python tokenizer shows invalid UTF-8 as U+FFFD, so such rows are
+ * left out. */
 static void decoded_row(struct token_replay *r, size_t row, const int32_t *ids, size_t n,
                         const json_t *want)
 {

@@ -107,7 +107,7 @@ static void compare_values(struct golden *g, const struct st_file *f, const char
 static const double none[3] = { 0, 0, 0 }, one[3] = { 1, 1, 1 };
 static const double half[3] = { 0.5, 0.5, 0.5 }; /* (v - 0.5) / 0.5 is 2v - 1 */
 
-/* What the VQGAN sees: a box or the centre, resized. */
+/* The VQGAN's input: a box or the centre, resized. */
 static void vq_picture(struct golden *g, const struct st_file *f, const char *key, json_t *how)
 {
     char name[200];

@@ -174,7 +174,7 @@ static void run_towers(struct golden *g, const struct st_file *f, struct pl_clip
     pl_free(order);
 }
 
-/* The pictures of a file that has none are made from the counter. */
+/* Reads the file's pictures, or makes them from the counter if it has none. */
 static float *pixels_of(struct golden *g, const struct st_file *f, const json_t *config, int image,
                         int *B)
 {
@@ -254,7 +254,7 @@ static void same_ints(struct golden *g, const struct st_file *f, const char *nam
     pl_free(want);
 }
 
-/* What the towers make of the file's pictures; all on the host. */
+/* The towers' vectors of the file's pictures; all on the host. */
 static int rerank_vectors(struct golden *g, const struct st_file *f, struct pl_clip_model *m,
                           const struct st_tensor *t, float *image, float *pixels)
 {

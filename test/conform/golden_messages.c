@@ -194,7 +194,7 @@ static void compare_encoded(struct golden *g, const char *input, const struct te
         }
 }
 
-/* What the peer's message decodes to, against what the peer's reader made of it. */
+/* Our decoded values of the Python message, compared with those of its Python reader. */
 static void compare_decoded(struct golden *g, const char *input, const struct tensor_message *m,
                             const struct st_tensor *out)
 {

@@ -116,7 +116,7 @@ static size_t rows_of(const struct rows *r, size_t i, size_t *rows, size_t *colu
     return (*rows + (size_t)r->R - 1) / (size_t)r->R;
 }
 
-/* What peer k sends: for each rank its slice of every tensor; padding is zero. */
+/* Peer k's message: for each rank its slice of every tensor; padding is zero. */
 static void check_peer(const struct rows *r, long k)
 {
     const struct st_tensor *want = outer_find(r->f, "p%ld.quantized", k);
@@ -152,7 +152,7 @@ static void check_peer(const struct rows *r, long k)
     pl_free(got);
 }
 
-/* What rank k makes of its slices, and all ranks' results as values. */
+/* The sum that each rank makes of its slices, and all ranks' results as values. */
 static void check_reduced(const struct rows *r)
 {
     size_t at = 0, rows = 0, columns = 0;

@@ -141,7 +141,7 @@ static float largest(const float *x, size_t n)
     return most;
 }
 
-/* Where all entries are equally large, nobody can say which are sent. */
+/* If all entries are equally large, it is not defined which are sent. */
 static int is_free(const struct steps *r, int i)
 {
     const json_t *pair;

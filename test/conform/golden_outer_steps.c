@@ -62,8 +62,8 @@ static int replay_read(struct replay *p, struct golden *g, const char *path, con
     return good;
 }
 
-/* Opens the peers with p->setup, and the inner optimizer that the file names: Muon with Adam for what
- * is no matrix, Adam, or plain SGD. */
+/* Opens the peers with p->setup, and the inner optimizer that the file names: Muon, with Adam for
+ * tensors that are not matrices; Adam; or plain SGD. */
 static int replay_open(struct replay *p, const char *algorithm)
 {
     const struct outer_file *r = &p->r;
@@ -276,8 +276,8 @@ static int fragment_of_event(const struct stream *c)
     return (int)json_integer_value(json_object_get(want, "fragment"));
 }
 
-/* The mean of the fragment's tensors lies packed in the messages. Which fragment it is shows in what
- * it equals. */
+/* The mean of the fragment's tensors is packed in the messages. It tells which fragment it is: the
+ * one whose values are equal to it. */
 static void fragment_sent(void *context, const struct pl_outer_message *in)
 {
     struct stream *c = context;

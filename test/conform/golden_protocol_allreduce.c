@@ -183,8 +183,8 @@ static double largest_input(const struct recording *r)
     return largest;
 }
 
-/* What others reduced: equal to the last bit to ours + their answer. What we reduced: but for the
- * order of the sum. */
+/* Parts that others reduced equal ours + their answer to the last bit. Parts that we reduced may
+ * differ by the order of the sum. */
 static void check_outputs(struct replay *p, const float *x)
 {
     struct recording *r = p->r;

@@ -106,7 +106,8 @@ static int by_time(const void *a_, const void *b_)
     return (a->t > b->t) - (a->t < b->t);
 }
 
-/* The nodes' clock, and who checks signatures: a node that does refuses what is not signed well. */
+/* Finds the nodes' clock, and the nodes that check signatures: these refuse records that are not
+ * signed well. */
 static void find_clock_and_checkers(struct replay *r)
 {
     r->base = NAN;

@@ -147,7 +147,7 @@ void protocol_matchmaking(struct golden *g, const json_t *root)
 
 /* --- schema ----------------------------------------------------------------------------------- */
 
-/* What is hashed, from the texts that the recording gives for each tensor. */
+/* The hashed text, from the texts that the recording gives for each tensor. */
 static void check_descriptors(struct golden *g, const json_t *list, const struct bytes *want)
 {
     struct bytes text = { 0 };

@@ -68,7 +68,8 @@ static int code_of(const json_t *response)
     return -1;
 }
 
-/* The leader's own time: later than what it found too early, not later than what it took. */
+/* The leader's own time: later than the expirations that it found too early, not later than those
+ * that it accepted. */
 static double begin_of(struct golden *g, const json_t *joins)
 {
     double early = 0, taken = INFINITY;

@@ -8,7 +8,7 @@
 
 /* Appends zero-terminated text. */
 void python_repr_add(struct bytes *out, const char *text);
-/* Appends the repr of what DHT.get returned: None, a value with its expiration, or a dictionary. */
+/* Appends the repr of DHT.get's result: None, a value with its expiration, or a dictionary. */
 void python_repr_result(struct bytes *out, const struct dht_result *r);
 
 #endif

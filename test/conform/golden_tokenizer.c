@@ -97,7 +97,7 @@ int golden_has(const struct golden *g, const char *stem, const char *name)
     return there;
 }
 
-/* A list of texts and nothing else: what goldens were made from. */
+/* 1: the file is a list of texts and nothing else, from which goldens were made. */
 static int is_list_of_texts(const char *path)
 {
     size_t n = strlen(path);

@@ -90,7 +90,7 @@ static const struct st_tensor *of_case(const struct st_file *f, const char *whic
     return pl_safetensors_find(f, name);
 }
 
-/* What kind of block the case is, from the parameters it has. */
+/* The kind of the case's block, by its parameters. */
 static struct pl_vq_block recognise(const struct st_file *f, const char *which)
 {
     const struct st_tensor *x = of_case(f, which, "x"), *y = of_case(f, which, "y"), *w;

@@ -313,7 +313,7 @@ void golden_wire_multiaddr(struct golden *g, const json_t *root)
     }
 }
 
-/* What the listener of a recorded exchange serves is what it echoed. */
+/* The protocols that the listener of a recorded exchange serves: those that it echoed. */
 #define TOKENS 64
 
 struct served {

@@ -137,8 +137,9 @@ static int is_ordered(const uint8_t *data, size_t n)
     return 1;
 }
 
-/* What a reader leaves out by the protocol's rules: unknown fields, addresses of protocols that it
- * does not know. Of a message that has some, not the bytes come again but what they mean. */
+/* 1: the reader has left out nothing. By the protocol's rules it leaves out unknown fields and
+ * addresses of unknown protocols; a message with such parts comes back with the same meaning, but
+ * not with the same bytes. */
 static int is_whole(const struct identify_message *m)
 {
     const Libp2p__Identify *pb = m->owned;

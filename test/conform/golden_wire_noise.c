@@ -373,7 +373,7 @@ static void check_sent(struct golden *g, const uint8_t key[32], struct cursor se
                  (unsigned long long)n);
 }
 
-/* What a muxer got: whole frames, perhaps behind the muxer's own negotiation. */
+/* The muxer's input: whole frames, perhaps after the muxer's own negotiation. */
 static void check_frames(struct golden *g, const char *what, const struct bytes *plain, int agreed)
 {
     static const char token[] = "\x13/multistream/1.0.0\n\x0d/yamux/1.0.0\n";

@@ -33,7 +33,8 @@ static struct talk *talk_of(struct session *s, uint32_t id, int theirs)
     return &s->talks[s->count++];
 }
 
-/* What a listener finds: the last protocol that was proposed, if the recorded one took it. */
+/* The protocol that a listener finds: the last one that was proposed, if the recorded listener
+ * accepted it. */
 struct proposal {
     char name[MULTISTREAM_TOKEN_MAX];
     struct cursor answers; /* the recorded listener's tokens, header first */

@@ -95,10 +95,10 @@ void pair_element(struct pair *p, const char *name, struct pair_any b, size_t i,
                   double allowed);
 /* For buffers that are too much to compare: whole, at least. */
 void pair_finite(struct pair *p, const char *name, struct pair_any b);
-/* What the buffer holds on the host after the run: the reference's (0) or the backend's (1), which
+/* The buffer's content on the host after the run: the reference's (0) or the backend's (1), which
  * counts as compared. */
 const float *pair_result(struct pair *p, struct pair_any b, int side);
-/* What it held before the run, on both sides. */
+/* Its content before the run, the same on both sides. */
 const float *pair_before(struct pair *p, struct pair_any b);
 /* Anything else: a failure with its sentence. */
 __attribute__((format(printf, 3, 4))) void pair_check(struct pair *p, int good, const char *format,
@@ -106,7 +106,7 @@ __attribute__((format(printf, 3, 4))) void pair_check(struct pair *p, int good, 
 
 typedef void pair_fn(struct pair *p);
 
-/* What came of a case. */
+/* The result of a case. */
 struct pair_outcome {
     const char *op, *line;
     const char *why;        /* NULL: good */

@@ -333,7 +333,7 @@ static void backward(struct pair *p, const struct shape *s, int is_large, int bf
     int b = s->B / 2, h = s->H / 2;
     float *want = NULL;
     work(p, s, 5);  /* the scores again, and four GEMMs for gradients */
-    if (is_large) { /* what the forward pass leaves, head by head */
+    if (is_large) { /* the forward pass's results, head by head */
         pair_large(p);
         p->side[1]->attention(o.at[1], lse.at[1], qkv.at[1], s->B, s->n, s->H, s->d, &s->mask,
                               NULL);

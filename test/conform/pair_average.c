@@ -113,7 +113,8 @@ static void encode_delta(struct pair *p, size_t c, size_t n, float weight)
                "not what encoding the delta gives");
 }
 
-/* What is answered without a sum is what is answered with one: to the last of the senders. */
+/* The answer computed without a stored sum equals the answer computed with one, up to the last of
+ * the senders. */
 static void reply(struct pair *p, size_t first, int senders, size_t n, float weight)
 {
     struct pl_sender from[5];

@@ -215,7 +215,7 @@ static void transpose(struct pair *p, int y_step, int x_step, int B, int R, int 
     size_t nx = (size_t)B * (size_t)R * (size_t)x_step, ny = (size_t)B * (size_t)C * (size_t)y_step;
     if (!pair_case(p, "transpose", "B%d %dx%d of %d to %d", B, R, C, x_step, y_step)) return;
     struct pair_f32 x = pair_normal(p, nx, 1),
-                    y = pair_normal(p, ny, 1); /* what is beyond stays unchanged */
+                    y = pair_normal(p, ny, 1); /* elements beyond stay unchanged */
     pair_work(p, 0, 8.0 * B * R * C);
     PAIR(p, transpose, y.at[side], y_step, x.at[side], x_step, B, R, C);
     pair_exact(p, "y", y.any);

@@ -87,7 +87,7 @@ struct factor {
 };
 
 /* Bounds of a GEMM over n terms, elements (rows, cols): the errors of its factors and its own.
- * start: what the sums start from, per column (bias) or element, or NULL. */
+ * start: the values that the sums start from, per column (bias) or element, or NULL. */
 static void grow(float *bound, struct factor a, struct factor b, int rows, int cols, int n,
                  const float *start, int start_row, int bf16)
 {

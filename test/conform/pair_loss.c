@@ -152,7 +152,8 @@ static long counted(const struct shape *s, const struct given *g, const struct p
     return n;
 }
 
-/* A segment's mean errs by the mean of its positions' bounds, and by what the contract grants. */
+/* A segment's mean errs by the mean of its positions' bounds, and by the error that the contract
+ * allows. */
 static void compare_losses(struct pair *p, const struct shape *s, const struct given *g,
                            const double *error)
 {

@@ -12,7 +12,7 @@
 #include <time.h>
 
 #define BENCH_SECONDS 0.3
-#define QUICK_WORK 2e6  /* bytes, or tenths of operations: what --quick still runs */
+#define QUICK_WORK 2e6  /* bytes, or tenths of operations: the largest case that --quick runs */
 #define OFFSET_WORK 2e5 /* bytes of cases that are run again with unaligned arguments */
 
 static const struct {
@@ -247,7 +247,7 @@ static struct pair_outcome outcome_of(struct pair_run *r)
     return t;
 }
 
-/* Rate of the side's best run, in the unit of what the case says limits it. */
+/* Rate of the side's best run, in the unit of the case's limit. */
 static void print_time(const struct pair_outcome *t)
 {
     const char *about = t->ref_is_scaled ? "about " : "";

@@ -21,7 +21,7 @@ struct buffer {
     size_t bytes;      /* n * size, without guards */
     uint8_t *raw[2];   /* both sides, guards included; raw[1] is the backend's memory, */
     size_t misaligned; /* offset from the address that alloc returned */
-    uint8_t *before;   /* what both sides held before the first run, guards included */
+    uint8_t *before;   /* the content on both sides before the first run, guards included */
     uint8_t *after[2]; /* host copies after the first run of each side, guards included */
 };
 

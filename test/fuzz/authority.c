@@ -29,7 +29,7 @@ static void join(const struct rsa_key *key, const uint8_t *data, size_t n)
     assert(!authority_read(&a, list, sizeof list - 1, NULL));
     status = authority_join(&a, &json, bearer, data, n, NOW);
     assert(status == 200 || status == 400);
-    if (status == 200) { /* what we issue, users can use */
+    if (status == 200) { /* users can use the tokens that we issue */
         assert(!authority_answer_read(&t, &authority, (const char *)bytes_at(&json),
                                       bytes_length(&json), NULL));
         assert(!auth_token_check(&t, authority, NOW, NULL));
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     case 2:
         if (!(text = calloc(n, 1))) return 0;
         memcpy(text, data + 1, n - 1);
-        assert(authority_join(&a, &json, text, "{}", 2, NOW) == 401); /* nobody is on the list */
+        assert(authority_join(&a, &json, text, "{}", 2, NOW) == 401); /* the allowlist is empty */
         bytes_clear(&json);
         free(text);
         break;

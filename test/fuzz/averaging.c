@@ -25,7 +25,7 @@ static void on_send(void *c, size_t p, enum allreduce_way w, const uint8_t *d, s
 {
     struct part_message m;
     (void)c, (void)p, (void)w;
-    if (part_message_read(&m, d, n, NULL)) abort(); /* what we write can be read */
+    if (part_message_read(&m, d, n, NULL)) abort(); /* messages that we write can be read */
 }
 static int is_busy(void *c, size_t p) { return (void)c, (void)p, 0; }
 static void on_way(void *c, size_t p, enum allreduce_way w) { (void)c, (void)p, (void)w; }

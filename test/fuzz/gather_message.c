@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!gather_request_read(&r, data, bytes)) {
         if (gather_request_write(&out, &r) || bytes_length(&out) != bytes ||
             memcmp(bytes_at(&out), data, bytes))
-            abort(); /* what can be read is written as it was */
+            abort(); /* a message that can be read is written back unchanged */
         bytes_clear(&out);
     }
     if (!gather_piece_read(&p, data, bytes)) {

@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* What was read is written as the same key, and its signature holds. */
+/* A key that was read is written as the same key, and its signature is valid. */
 static void use(struct identity *me)
 {
     struct bytes out = { 0 };

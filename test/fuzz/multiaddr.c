@@ -26,7 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     memcpy(copy, data, n);
     copy[n] = 0;
     if (!multiaddr_from_text(&a, copy, NULL)) {
-        if (multiaddr_parse(&back, a.bytes, a.length)) abort(); /* what we build we must accept */
+        if (multiaddr_parse(&back, a.bytes, a.length))
+            abort(); /* an address that we build must
+                                                                 * be accepted */
         multiaddr_target(&t, &a);
     }
     free(copy);

@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         if (!err.text[0] || strchr(err.text, '\n')) abort();
         return 0;
     }
-    /* JSON may have been shorter than what it stands for. */
+    /* JSON may have been shorter than the manifest that it stands for. */
     if (manifest_write(&text, &m, &err)) return 0;
     if (manifest_read(&back, text, strlen(text), &err) || manifest_compare(&m, &back, &err))
         abort();

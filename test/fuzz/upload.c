@@ -126,7 +126,8 @@ static void start(void)
     uint8_t content[BYTES];
     struct pl_err err;
     for (size_t i = 0; i < BYTES; i++) content[i] = (uint8_t)i;
-    /* in memory where that is: what is remembered goes to the disk at once, thousands of times */
+    /* in memory where possible: the upload's state is written to the disk at once, thousands of
+     * times */
     snprintf(path, sizeof path, "%s/potluck-fuzz-%ld",
              access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", (long)getpid());
     snprintf(state, sizeof state, "%s.upload", path);

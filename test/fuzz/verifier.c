@@ -29,7 +29,7 @@ static const struct pl_part parts[PARTS] = { { .reducer = 0, .length = LENGTH },
                                              { .tensor = 3, .reducer = 2, .length = 1 } };
 static const float values[PARTS][LENGTH] = { { 1, -2, 3, 0, 5 }, { 0 }, { 1e20f, 1, 2 }, { 4 } };
 
-/* Everybody has sent what the mean has come to. */
+/* All peers have sent the same values, so the mean equals them. */
 static const float *aggregate(void *context, size_t part, double *tau)
 {
     (void)context;
@@ -202,7 +202,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         assert(
             !equivocation_log_add(&peers[i].log, 0, &verifier_rules, &groups[i], r[i]->b.o.round));
     }
-    verifier_hear(r[0], 1, data, n); /* what is no packet harms nobody */
+    verifier_hear(r[0], 1, data, n); /* bytes that are not a packet have no effect */
     for (; now < 40 * LIMIT && !(r[0]->over && r[1]->over); now += LIMIT / 4)
         for (int busy = 1; busy;) {
             busy = 0;

@@ -60,7 +60,8 @@ static int serves_averager(struct averager_walk *a)
                        s.count == AVERAGER_RPCS, "%d of %d", s.count, AVERAGER_RPCS);
 }
 
-/* The peer's own entry in a dictionary of the DHT. NULL: none. `r` is cleared by the caller. */
+/* The peer's own entry in a dictionary of the DHT. NULL: there is none. `r` is cleared by the
+ * caller. */
 static const struct dht_item *entry_of(struct averager_walk *a, const char *key,
                                        struct dht_result *r)
 {
@@ -162,7 +163,7 @@ static void download(struct averager_walk *a)
     else if (walk_clause(a->w, "hivemind 7", what, !rc, "%s", err.text)) metadata(a);
 }
 
-/* Of a bare averager and of gradients: what is handed on is what is averaged. */
+/* For a bare averager and for gradients, the shared state consists of the averaged tensors. */
 static void learn_schema(struct averager_walk *a)
 {
     struct schema_tensor *t = calloc(a->state.count + 1, sizeof *t);
@@ -175,7 +176,7 @@ static void learn_schema(struct averager_walk *a)
 
 /* --- 4.4: being asked ------------------------------------------------------------------------- */
 
-struct join_request { /* what our request says; zeros: the correct value */
+struct join_request { /* the fields of our request; zeros: the correct value */
     const uint8_t *schema;
     size_t schema_n;
     const char *key;

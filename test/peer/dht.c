@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIVES 20.0   /* s of what we store */
-#define BRIEFLY 1.5  /* s of what shall be seen to vanish */
+#define LIVES 20.0   /* s: life of the records that we store */
+#define BRIEFLY 1.5  /* s: life of records that the walk expects to expire */
 #define LARGE 600000 /* bytes: more than twice a stream's window, each way */
 
 /* --- calls ------------------------------------------------------------------------------------ */
@@ -86,7 +86,7 @@ static const char *verdict(int taken)
     return taken == 1 ? "it was taken" : taken == 0 ? "it was refused" : "no answer";
 }
 
-/* What the peer itself has: its type, expiration and bytes. */
+/* The peer's own record: its type, expiration and bytes. */
 struct seen {
     int rc;
     enum dht_found_type type;
@@ -209,7 +209,7 @@ static void regular(struct walk *w)
         soon = swarm_time(w->swarm) + life;
         life *= 4;
     } while (!(kept = put(w, &brief, NULL, "cached", soon, 1) == 1) && life < 100);
-    /* A refused store at `soon`: what is kept must live on. */
+    /* A refused store at `soon`: the kept record must live on. */
     if (dht_id_random(&key)) return;
     put(w, &key, NULL, "kept", t, 0);
     put(w, &key, NULL, "older", swarm_time(w->swarm) + BRIEFLY, 0);

@@ -12,10 +12,11 @@
 
 struct answering {
     struct walk *w;
-    struct dht_id id; /* who we say we are when we are called back */
+    struct dht_id id; /* our node ID when we are called back */
 };
 
-/* What we are called with, without its signature, and our answer, with one. 0: no honest call. */
+/* The call that we receive, without its signature, and our answer, with one. 0: not an honest
+ * call. */
 static int understand(const struct answering *self, const uint8_t **data, size_t *n,
                       uint8_t nonce[AUTH_NONCE])
 {
@@ -46,7 +47,8 @@ static void on_called_back(void *context, struct rpc_call *c, const uint8_t *dat
     bytes_clear(&out);
 }
 
-/* Who is met is handed records, and asked; a node that does not answer is forgotten again. */
+/* The peer hands records to a node that it meets, and asks it; a node that does not answer is
+ * forgotten again. */
 static void on_handed_over(void *context, struct rpc_call *c, const uint8_t *data, size_t n)
 {
     struct answering *self = context;

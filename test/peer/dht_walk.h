@@ -7,7 +7,7 @@
 #include "net/hivemind/kademlia/dht_message.h"
 
 /* A call with capacity for `count` answers. PL_OK and an answer, or a status with s->why; the
- * caller clears both, whatever it is. */
+ * caller clears both in any case. */
 int walk_dht_call(struct walk *w, enum dht_call which, const struct bytes *request, size_t count,
                   struct dht_answer *a, struct said *s);
 /* Pings with an id of ours; NULL: as a client. The same of *a and *s. */

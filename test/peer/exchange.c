@@ -14,10 +14,11 @@ struct allreduce_walk {
     struct averager_walk *a;
     struct pl_part *parts;
     size_t count;
-    int values_known; /* nobody but it has tensors, and they stay: the mean is its own */
+    int values_known; /* only the peer has tensors with weight: the mean is its own */
 };
 
-/* Uncompressed and halves in turn, whatever the group's own way: the answer has to follow. */
+/* Uncompressed and halves in turn, whatever compression the group uses: the answer has to
+ * follow. */
 static enum pl_compression method_of(size_t i)
 {
     return i % 2 ? PL_COMPRESS_FLOAT16 : PL_COMPRESS_NONE;

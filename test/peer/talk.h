@@ -22,7 +22,7 @@ void talk_init(struct talk *t, struct host *host, const struct peer_id *peer);
 void talk_clear(struct talk *t);
 void talk_sleep(double seconds);
 
-/* What came back. */
+/* How a wait for bytes ended. */
 enum talk_end {
     TALK_ENOUGH, /* as many bytes as were waited for */
     TALK_CLOSED, /* the other side has finished */

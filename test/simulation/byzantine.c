@@ -110,7 +110,7 @@ static void store_nested(struct dht_node *n, const struct dht_id *key)
     bytes_clear(&value);
 }
 
-/* "No longer here", in the name of everybody else. */
+/* Overwrites the records that it has seen with "no longer here", in their owners' names. */
 static void overwrite_others(struct dht_node *n)
 {
     struct bytes value = { 0 };
@@ -178,7 +178,7 @@ int __wrap_pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compre
     return rc;
 }
 
-/* The encoder of what is sent: not a number in every value. */
+/* The encoder of values to be sent: NaN in every value. */
 int __real_pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
                           const struct pl_wire_type *type, const void *data, struct pl_err *err);
 int __wrap_pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
@@ -243,7 +243,7 @@ static void accuse_all(const struct broadcast *b, int stage, uint8_t *body, size
         for (size_t i = 0; i < count && i < n; i++) body[i] = VERIFIER_FALSE;
 }
 
-/* Of its aggregates, or of what it has sent: one of the hashes, or all. */
+/* Falsifies the hash of its aggregates or of the parts that it has sent: one of them, or all. */
 static void falsify_hashes(const struct broadcast *b, int stage, uint8_t *body, size_t n)
 {
     const size_t count = b->o.group->count;
@@ -255,7 +255,7 @@ static void falsify_hashes(const struct broadcast *b, int stage, uint8_t *body, 
     else fill(body + COMMIT_DIGESTS(count), count * PL_HASH_BYTES);
 }
 
-/* What is sent instead; the caller frees it. NULL: the truth. */
+/* The false message to be sent instead; the caller frees it. NULL: the true one is sent. */
 static uint8_t *false_message(const struct broadcast *b, int stage, const void *body, size_t n)
 {
     uint8_t *lie;
@@ -287,7 +287,7 @@ void __wrap_broadcast_send_pair(struct broadcast *b, double now, int stage, size
 
 /* --- state ------------------------------------------------------------------------------------ */
 
-/* A state that nobody has trained, before all others. */
+/* Shares a state of an epoch that no peer has trained, with the highest priority. */
 void __real_averager_share(struct averager *a, struct state_snapshot *s, double priority);
 void __wrap_averager_share(struct averager *a, struct state_snapshot *s, double priority);
 void __wrap_averager_share(struct averager *a, struct state_snapshot *s, double priority)

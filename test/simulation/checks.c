@@ -15,7 +15,7 @@
 /* bytes of one peer: records (DHT_STORE_MAX), its cache (DHT_CACHE_MAX), and 16 MiB for all else. A
  * quiet one has two. */
 #define MEMORY_MAX (96u << 20)
-#define CLIPPED 3e4 /* float16 ends at 65504: what its encoder clips cannot agree */
+#define CLIPPED 3e4 /* float16 ends at 65504: values that its encoder clips cannot agree */
 /* Steps with our own gradient in a row, once faults have ended: a peer that has missed three rounds is
  * waited for again in every 16th (liveness.h). */
 #define ALONE_MAX (LIVENESS_AGAIN + 1)
@@ -86,7 +86,7 @@ static void check_epoch(struct trainer *t, const struct pl_collaborative_event *
     if (e->kind == PL_COLLABORATIVE_EPOCH && epoch != t->epoch + 1)
         sim_fail("peer %d steps from epoch %lld to %lld", t->peer->index, (long long)t->epoch,
                  (long long)epoch);
-    /* Nobody has trained an epoch beyond the furthest peer's next one. */
+    /* No peer has trained an epoch beyond the furthest peer's next one. */
     if (epoch > plan.furthest + 1)
         sim_fail("peer %d is at epoch %lld, which nobody has trained: the furthest is %lld",
                  t->peer->index, (long long)epoch, (long long)plan.furthest);
@@ -191,7 +191,7 @@ static void note_given(struct trainer *t)
     t->given[0] = t->distance;
 }
 
-/* What one peer has lost, all who load its state have lost. */
+/* A loss of one peer's progress is that of all peers which load its state. */
 static double set_back_most(void)
 {
     double most = 1;
@@ -199,8 +199,8 @@ static double set_back_most(void)
     return most;
 }
 
-/* Twelve epochs halve the distance, but for what was set back; a swarm that could make no step before
- * its faults ended makes eight. */
+/* Twelve epochs halve the distance, except for the part that was set back; a swarm that could make
+ * no step before its faults ended makes eight. */
 static void check_learnt(const struct trainer *t)
 {
     const double aim = pow(0.5, fmin(1, (double)plan.goal / 12));
@@ -236,7 +236,7 @@ void checks_event(struct trainer *t, const struct pl_collaborative_event *e)
             e->text ? ", " : "", e->text ? e->text : "", t->distance);
     if (e->kind != PL_COLLABORATIVE_LOADED) note_state(t, e->status.epoch);
     if (is_byzantine(t)) {
-        /* What it has trained exists, whatever it says. */
+        /* An epoch that it has trained exists, whatever it reports. */
         if (e->status.epoch > plan.furthest) plan.furthest = e->status.epoch;
         return;
     }
@@ -256,7 +256,7 @@ struct applied {
     uint8_t group[DHT_ID_BYTES];
     int peer;
     float *value;  /* the mean as this peer has it */
-    double change; /* length of what it has added */
+    double change; /* length of the change that it has added */
 };
 static struct applied applied[GROUPS_MAX];
 static size_t applied_count;

@@ -137,7 +137,7 @@ static void write_at(struct bytes_at *to, size_t at, const void *data, size_t n)
     memcpy(to->data + at, data, n);
 }
 
-/* Of what was not synced a power failure keeps nothing, all, a beginning, or single sectors. */
+/* Of unsynced bytes a power failure keeps nothing, all, a beginning, or single sectors. */
 static void lose_bytes(struct inode *x, struct sim_random *r)
 {
     struct bytes_at after = { NULL, 0 };

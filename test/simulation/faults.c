@@ -12,7 +12,7 @@ static void at(double s, sim_event_fn *fn, void *context, uint64_t argument)
     sim_at((uint64_t)(s * 1e9), fn, context, argument);
 }
 
-/* The end of what begins at `from` and lasts up to `most`. */
+/* The end of a fault that begins at `from` and lasts up to `most`. */
 static double draw_end(double from, double most)
 {
     double to = from + sim_random_between(&sim_order, 1, most);
@@ -134,8 +134,8 @@ static void set_full(void *peer, uint64_t full)
     sim_disk_faults(p->disk)->full = (int)full;
 }
 
-/* A disk that fails is often about to fail for good: what the failed fsync has lost shows only after
- * the power has failed, before the next checkpoint takes the place of this one. */
+/* A disk that fails is often about to fail for good: the bytes that the failed fsync has lost are
+ * missed only after a power failure, before the next checkpoint takes the place of this one. */
 static void on_sync_failed(struct sim_peer *p)
 {
     uint64_t pause = 1 + sim_random_below(&sim_order, 5 * SIM_S);

@@ -14,7 +14,7 @@ static void count(const void *p, int sign)
     size_t n;
     if (!peer || !p) return;
     n = malloc_usable_size((void *)(uintptr_t)p);
-    /* What was made before the computer began and is freed by it would count twice. */
+    /* Memory that was allocated before the computer began and is freed by it would count twice. */
     peer->bytes = sign > 0 ? peer->bytes + n : peer->bytes > n ? peer->bytes - n : 0;
     if (peer->bytes > peer->bytes_peak) peer->bytes_peak = peer->bytes;
 }

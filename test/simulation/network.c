@@ -192,7 +192,7 @@ static void receive_segment(struct sim_socket *s, struct segment *g)
         tell(to);
         return;
     }
-    if (g->kind == SEGMENT_DATA) /* nobody has this connection any more */
+    if (g->kind == SEGMENT_DATA) /* no program has this connection any more */
         sim_after(path_delay(to->peer, s->peer), on_reset, s, (uint64_t)-UV_ECONNRESET);
     else if (g->kind == SEGMENT_RESET) on_reset(to, (uint64_t)-UV_ECONNRESET);
     else if (!to->is_closed) {

@@ -15,7 +15,7 @@ struct sim_socket *sim_socket_new(struct sim_peer *p);
 void sim_socket_watch(struct sim_socket *s, sim_socket_fn *changed, void *context);
 int sim_socket_bind(struct sim_socket *s, int port);
 int sim_socket_listen(struct sim_socket *s);
-struct sim_socket *sim_socket_accept(struct sim_socket *s); /* NULL: nobody waits */
+struct sim_socket *sim_socket_accept(struct sim_socket *s); /* NULL: no thread waits */
 int sim_socket_connect(struct sim_socket *s, uint32_t address, int port);
 int sim_socket_connected(const struct sim_socket *s); /* UV_EAGAIN: not yet */
 /* Bytes that were taken, or UV_EAGAIN. */

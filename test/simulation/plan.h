@@ -10,7 +10,7 @@
 
 #define PLAN_TENSORS 3
 #define PLAN_VALUES 4096 /* for all tensors of the model */
-#define PLAN_PORT 4001   /* everybody listens there */
+#define PLAN_PORT 4001   /* every peer listens there */
 
 enum plan_method { METHOD_ADAM, METHOD_OWN_STEP };
 
@@ -29,7 +29,7 @@ enum fault {
 
 enum byzantine {
     BYZANTINE_NOT,
-    BYZANTINE_EPOCH_FAR,      /* reports an epoch that nobody can have reached, */
+    BYZANTINE_EPOCH_FAR,      /* reports an epoch that no peer can have reached, */
     BYZANTINE_EPOCH_NEAR,     /* or one that is a few ahead */
     BYZANTINE_SAMPLES,        /* reports more samples than there are */
     BYZANTINE_FOR_EVER,       /* records that never expire */

@@ -39,7 +39,7 @@ struct sim_random sim_order;
 
 uint64_t sim_now(void) { return now; }
 
-/* Who waits for a moment by looking at the clock gets there. */
+/* Each read advances the clock, so a thread that waits by reading it makes progress. */
 uint64_t sim_read_clock(void) { return now += SIM_US; }
 
 static int is_before(const struct event *a, const struct event *b)
@@ -142,7 +142,7 @@ struct sim_thread *sim_thread_new(struct sim_peer *p, sim_thread_fn *fn, void *a
         t->stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (t->stack == MAP_FAILED) abort();
-    /* below the stack lies a page that nobody may touch */
+    /* below the stack lies an inaccessible page */
     mprotect(t->stack, 4096, PROT_NONE);
     getcontext(&t->first);
     t->first.uc_stack.ss_sp = (char *)t->stack + 4096;

@@ -59,7 +59,7 @@ struct sim_peer {
     /* network.c */
     int port;
     double bandwidth;     /* bytes a second of its uplink */
-    uint64_t uplink_free; /* virtual ns: what is sent now leaves then */
+    uint64_t uplink_free; /* virtual ns: data sent now leave then */
 };
 extern struct sim_peer sim_peers[SIM_PEERS_MAX];
 extern int sim_peer_count;
@@ -121,7 +121,7 @@ extern struct sim_links sim_links;
 extern uint8_t sim_cut[SIM_PEERS_MAX][SIM_PEERS_MAX];
 
 uint32_t sim_address(const struct sim_peer *p); /* IPv4, host order */
-/* The computer's sockets vanish. power: nobody is told; else their peers receive a reset. */
+/* The computer's sockets vanish. power: without a notice; otherwise their peers receive a reset. */
 void sim_network_crash(struct sim_peer *p, int power);
 /* Some connection of the computer is reset, or passes nothing from now on. */
 void sim_network_break(struct sim_peer *p, int stall);
@@ -137,7 +137,7 @@ struct sim_disk_faults {
 };
 struct sim_disk *sim_disk_new(void);
 struct sim_disk_faults *sim_disk_faults(struct sim_disk *d);
-/* The process has ended. power: what was not synced is lost or torn. */
+/* The process has ended. power: unsynced data are lost or torn. */
 void sim_disk_crash(struct sim_disk *d, int power, struct sim_random *r);
 
 #endif

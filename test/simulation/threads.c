@@ -20,7 +20,7 @@ struct condition {
 _Static_assert(sizeof(struct mutex) <= sizeof(pthread_mutex_t), "a mutex fits");
 _Static_assert(sizeof(struct condition) <= sizeof(pthread_cond_t), "a condition fits");
 
-static const char outside; /* owner of what an event locks */
+static const char outside; /* owner of the locks that an event takes */
 
 static const void *self(void)
 {

@@ -13,7 +13,7 @@
 
 #define READS_MAX 32         /* of one socket in an iteration, as libuv's */
 #define JOB_MAX (2 * SIM_MS) /* a job of the thread pool takes up to this long */
-#define FD_FIRST 1000000     /* what uv_fileno returns: nothing that the system knows */
+#define FD_FIRST 1000000     /* the result of uv_fileno: a number that the system does not know */
 
 enum { ACTIVE = 1, UNREF = 2, CLOSING = 4, READY = 8, READING = 16 };
 
@@ -313,7 +313,7 @@ int uv_try_write(uv_stream_t *s, const uv_buf_t *bufs, unsigned n)
     return (int)sim_socket_send(socket_of(s), bufs->base, bufs->len);
 }
 
-/* What is left of a write that waits for capacity: bufsml[0]. */
+/* The rest of a write that waits for capacity is in bufsml[0]. */
 static void push_write(uv_stream_t *s)
 {
     uv_write_t *w = s->write_queue[0];

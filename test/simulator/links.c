@@ -16,7 +16,7 @@ static const struct kind {
     { 0.40,
       { 100, 500 },
       { 100, 500 },
-      0.4 }, /* fibre, half of it behind a router that nobody opens */
+      0.4 }, /* fibre, half of it behind a router without port mapping */
     { 0.35, { 25, 50 }, { 100, 500 }, 0.5 }, /* cable and VDSL: slow uplinks */
 };
 

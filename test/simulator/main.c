@@ -69,7 +69,7 @@ static int draw(const char *folder, const char *name, const char *title, const c
     return 1;
 }
 
-/* What paper/scaling.md quotes. */
+/* The figures that paper/scaling.md quotes. */
 static void put_json(FILE *out, const struct plan *plan, size_t peers, const struct world_result *r,
                      int is_first)
 {

@@ -27,7 +27,7 @@ static int draw(void *context, uint8_t *bytes, size_t n)
     return PL_OK;
 }
 
-/* What it states about itself, which its last round may have changed. */
+/* Its gather message; its last round may have changed the bandwidth in it. */
 static void write_gather(struct peer *p)
 {
     static const uint8_t nil[] = { 0xc0 };

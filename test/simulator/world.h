@@ -28,7 +28,7 @@ struct world_options {
     int warm; /* 1: one more step before these, of a swarm in which nobody has measured anything */
     double accumulate_s; /* s for a global batch: larger swarms take larger ones */
     double life_s;       /* mean life of a peer; its successor comes at once */
-    int bits;            /* of the group keys: 0, everybody under one */
+    int bits;            /* of the group keys: 0, all peers under one */
     int grid;            /* 1: as many as grid.h says by the reports that each peer finds */
     size_t target;       /* size at which a group begins; 0: none */
     int rounds;          /* of averaging in a step, each in another group: 1 without bits */
@@ -44,14 +44,15 @@ struct world_result {
     double failed;      /* share of peers' rounds that ended without a mean */
     double tries;       /* groups that a finished round took, on average */
     double group;       /* mean size of the groups that were begun */
-    double spread;      /* what is left of the peers' differences after a step: 0, all agree */
+    double spread;      /* share of the peers' differences that is left after a step: 0, all
+                         * agree */
     double moved;       /* bytes that a peer sends in exchanges, a step */
     double control;     /* bytes that a peer moves for matchmaking, a step */
     double replica;     /* bytes a second that the busiest node of the DHT gives in a search */
-    double looks_lost;  /* share of looks at the declarations that nobody answered in time */
+    double looks_lost;  /* share of polls of the declarations that had no answer in time */
     double dead;        /* peers that a leader expects in vain, on average */
     double progress;    /* bytes a second that a node gives to looks at everybody's progress */
-    double unheard;     /* share of those looks that nobody has the uplink to answer */
+    double unheard;     /* share of those polls that no node has the uplink to answer */
     size_t records_fit; /* progress records that a dictionary of the DHT holds */
     uint64_t events;
 };

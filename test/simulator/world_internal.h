@@ -37,7 +37,7 @@ struct meeting {
     uint8_t id[DHT_ID_BYTES];
     size_t *member, count, seen; /* in the order that the engines agreed on */
     uint32_t *life;
-    double *fraction, *bytes; /* (count) of the reducing; what each sends */
+    double *fraction, *bytes; /* (count) share of the reduction; bytes that each sends */
     double began, ends, limit;
     int failed, over;
     uint64_t number; /* from 1 */
@@ -48,15 +48,15 @@ struct peer {
     struct matchmaking m;
     struct link link;
     struct bandwidth bandwidth; /* as it has measured it */
-    struct grid grid;           /* what its groups show of the run's size */
+    struct grid grid;           /* the run's size, estimated from its groups */
     struct stream *asked;
     struct meeting *meeting;
     size_t self;
-    uint32_t life, wake; /* generations: what belongs to older ones is void */
-    double value;        /* what is averaged: a number that stands for all */
+    uint32_t life, wake; /* generations: events of older ones are void */
+    double value;        /* the averaged value: one number stands for all */
     double ready, deadline, uplink_free;
     int round, attempts, done, looking, triggered;
-    int left_silently;   /* who had this number before */
+    int left_silently;   /* a peer that had this number before left silently */
     int reports;         /* it takes part in this step, and says so */
     double batch, phase; /* s, of its local batches */
     size_t expects;      /* 0: has not been needed in this step */
@@ -110,7 +110,7 @@ struct world {
     struct meeting **meetings;
     size_t meeting_count, meeting_capacity, undone;
     struct stream *streams;
-    struct blob *last; /* what was sent last: most are sent to many */
+    struct blob *last; /* the last message: most are sent to many */
     size_t *elements, tensors;
     enum pl_compression *method;
     uint64_t meeting_number;
@@ -125,7 +125,7 @@ struct world {
     int no_memory;
 };
 
-/* What was allocated; NULL is noted in no_memory. */
+/* Returns the allocation; if it is NULL, notes that in no_memory. */
 void *world_need(struct world *w, void *p);
 void world_at(struct world *w, double when, struct event e);
 /* After whatever has touched a peer's engine. */
@@ -150,15 +150,15 @@ void world_drop_blob(struct blob *b);
 struct meeting *world_meeting(struct world *w, const struct group *found);
 void world_free_meeting(struct meeting *g);
 void world_begin_exchange(struct world *w, struct meeting *g);
-/* What its exchange has shown the member in this place of its uplink. */
+/* The member in this place measures its uplink by the exchange. */
 void world_measure(struct world *w, const struct meeting *g, size_t place);
 /* One of its members left before the end. */
 void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent);
 
-/* What a progress record takes, and the nodes that hold them. PL_OK or PL_ENOMEM. */
+/* Measures the size of a progress record and the nodes that hold records. PL_OK or PL_ENOMEM. */
 int world_open_reports(struct world *w);
-/* Bytes a second that each of those gives while a batch is collected; the share of looks at the
- * records that none of them has the uplink for. */
+/* Bytes a second that each of those nodes sends while a batch is collected; the share of polls that
+ * none of them has the uplink for. */
 int world_progress_load(struct world *w, double *a_second, double *lost);
 /* Of a peer that dies without a word. */
 void world_leave_report(struct world *w, const struct peer *p);

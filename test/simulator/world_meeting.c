@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TCP_LEAST 0.8 /* of an uplink: what a round's best window reaches */
+#define TCP_LEAST 0.8 /* of an uplink: reached by a round's best window */
 
 void world_free_meeting(struct meeting *g)
 {
@@ -16,7 +16,7 @@ void world_free_meeting(struct meeting *g)
     free(g);
 }
 
-/* Who reduces how much. */
+/* The share that each member reduces. */
 static int deal(const struct world *w, struct meeting *g, const struct group *found)
 {
     size_t *share = calloc(g->count, sizeof *share);
@@ -63,8 +63,7 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
     return g;
 }
 
-/* How long it takes, and what everybody sends: own copies to the reducers, answers to the
- * others. */
+/* The duration, and each member's bytes: own copies to the reducers, answers to the others. */
 static double allreduce_time(struct world *w, struct meeting *g)
 {
     struct pl_part *parts = NULL;
@@ -106,8 +105,8 @@ void world_begin_exchange(struct world *w, struct meeting *g)
         w->n.moved += g->bytes[i] * (g->failed ? ALLREDUCE_TIMEOUT / fmax(takes, 1) : 1);
 }
 
-/* Its own bytes leave as fast as TCP finds the uplink to be; what comes after them waits for
- * others, and shows nothing. */
+/* A member's own bytes leave at the rate that TCP reaches on the uplink; later bytes wait for
+ * others, and measure nothing. */
 void world_measure(struct world *w, const struct meeting *g, size_t place)
 {
     struct peer *p = &w->peer[g->member[place]];
@@ -119,8 +118,8 @@ void world_measure(struct world *w, const struct meeting *g, size_t place)
     bandwidth_end_round(&p->bandwidth, &m);
 }
 
-/* Who reduces spoils the round, once its silence has been noticed; for who only sends the others
- * wait as long as for a part, and go on. */
+/* A lost reducer makes the round fail, once its silence has been noticed. For a lost peer that only
+ * sends, the others wait as long as for a part, and then continue. */
 void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent)
 {
     size_t i = 0;

@@ -64,8 +64,8 @@ int world_open_reports(struct world *w)
     return measure_record(&w->record_bytes, &w->records_fit);
 }
 
-/* How often one peer looks while a batch is collected: the others' speed decides. What is lost:
- * the looks that none of the five nodes has the uplink for. */
+/* How often one peer polls while a batch is collected: the others' speed decides. lost: the share
+ * of polls that none of the five nodes has the uplink for. */
 int world_progress_load(struct world *w, double *a_second, double *lost)
 {
     size_t n = w->o.peers < w->records_fit ? w->o.peers : w->records_fit, looks = FRESH_LOOKS;
@@ -93,7 +93,7 @@ int world_progress_load(struct world *w, double *a_second, double *lost)
 
 /* --- who is expected -------------------------------------------------------------------------- */
 
-/* Who waits in a round says so again and again. */
+/* A peer that waits in a round reports again and again. */
 static double newest_report(const struct world *w, const struct peer *p)
 {
     if (p->triggered && !p->done) return w->now - fmod(w->now - p->ready, MATCHMAKING_TIME);
@@ -130,7 +130,7 @@ size_t world_reports_found(struct world *w)
     return (size_t)rint(n * (1 + POLLS_DIFFER * pl_rng_normal(&w->rng)));
 }
 
-/* Our last round, as far as it matters to what the records say now. */
+/* Our last round, as far as it decides which records count now. */
 static int attended(struct liveness *a, struct world *w, const struct peer *p)
 {
     static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
@@ -147,8 +147,8 @@ static int attended(struct liveness *a, struct world *w, const struct peer *p)
     return rc;
 }
 
-/* Everybody looks at the same records; peers differ only in which ones they have missed. So
- * nobody keeps a list of everybody: it is made again of the last round when it is needed. */
+/* All peers poll the same records, and differ only in the records that they have missed. So no peer
+ * keeps a list of all: it is made again from the last round when it is needed. */
 static size_t expected(struct world *w, const struct peer *p)
 {
     const size_t capacity = w->o.peers + w->ghost_count;

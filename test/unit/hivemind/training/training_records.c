@@ -66,9 +66,8 @@ static void report_and_vanish(struct peer *p)
     assert_true(await_noted(&p->stored, before + 1, LIMIT));
 }
 
-#define AWHILE \
-    100 /* steps: it comes within a few, unless a peer's thread does not run for a
-                    * long time */
+/* steps: it comes within a few, unless a peer's thread does not run for a long time */
+#define AWHILE 100
 
 static void begin_with_two(size_t group_size)
 {
