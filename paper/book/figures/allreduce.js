@@ -20,7 +20,7 @@ figure("allreduce", (ref, box) => {
         const speeds = Float64Array.from(bandwidth, (b) => b.value), fraction = new Float64Array(N);
         svg.replaceChildren();
         if (speeds.every((s) => s === 0)) {
-            said.textContent = "Somebody has to reduce: give one peer some bandwidth.";
+            said.textContent = "At least one peer has to reduce: give one some bandwidth.";
             return;
         }
         ref.call("pl_balance_fractions", fraction, speeds, N, n, 0, 0);
@@ -65,7 +65,7 @@ figure("allreduce", (ref, box) => {
             `each peer has ${n} values of its own. Peers 1 to 4 reduce ${[0, 1, 2, 3].map(share).join(", ")} of them.`,
             "each peer sends every part to the part's reducer; its own part stays where it is.",
             "the reducer adds them, weighted by samples, and divides by the sum of the weights.",
-            "it answers each sender with the difference between the mean and what that sender sent.",
+            "it answers each sender with the difference between the mean and that sender's values.",
             `each peer adds the difference, and all have the mean${same ? ": the bits that pl_average_group gives" : ", but not pl_average_group's bits"}.`,
         ][phase];
     }

@@ -2,7 +2,7 @@
 "use strict";
 figure("draw", (ref, box) => {
     if (!MODEL) {
-        words(box).textContent = "This book was made without a trained model. make demo trains one in minutes; make book then takes it along.";
+        words(box).textContent = "This book was made without a trained model. make demo trains one in minutes; make book then includes it.";
         return;
     }
     const pictures = 4, shown = 128;

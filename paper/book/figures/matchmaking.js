@@ -18,7 +18,7 @@ figure("matchmaking", (ref, box) => {
     /* Each message of the recording, and the peers' states after it. */
     function read() {
         const name = averagers[averager.value], state = [0, 0];
-        moments = [{ state: [0, 0], text: `Both peers poll the DHT for declarations under trace_${name}.0b: who wants to begin, and when.` }];
+        moments = [{ state: [0, 0], text: `Both peers poll the DHT for declarations under trace_${name}.0b: which peers want to begin, and when.` }];
         for (const e of TRACE.events.filter((e) => e.protocol.includes(name) && /JoinRequest|MessageFromLeader/.test(e.type))) {
             const [follower, leader] = [e.caller, e.callee], time = `After ${e.t.toFixed(2)} s `;
             if (e.type === "JoinRequest") {
@@ -33,7 +33,7 @@ figure("matchmaking", (ref, box) => {
             } else if (e.code === "BEGIN_ALLREDUCE") {
                 state[0] = state[1] = 3;
                 moments.push({ ...arrow(leader, follower, e.code), state: [...state],
-                    text: `${time}peer ${leader} leads, and begins the all-reduce. The group's order is ${e.order.join(", ")}: who reduces which share.` });
+                    text: `${time}peer ${leader} leads, and begins the all-reduce. The group's order is ${e.order.join(", ")}, which also orders the shares.` });
             }
         }
         document.querySelector("#figure-matchmaking input").max = moments.length - 1;

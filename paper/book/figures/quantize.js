@@ -36,7 +36,7 @@ figure("quantize", (ref, box) => {
             const bar = Math.min(45, 45 * Math.sqrt(error)); // of the error, from below
             add(svg, "rect", { x: cx - 5, y: 296 - bar, width: 10, height: bar, fill: colour("third") });
         }
-        add(svg, "text", { x: 2, y: 13, class: "soft" }, "bars: values; rings: what their codes mean; lines: the block's code book");
+        add(svg, "text", { x: 2, y: 13, class: "soft" }, "bars: values; rings: the values of their codes; lines: the block's code book");
         add(svg, "text", { x: 2, y: 262, class: "soft" }, "relative error");
         said.textContent = `Value ${chosen.value}: ${x[i].toPrecision(4)} / ${scale.toPrecision(4)} = ${(x[i] / scale).toFixed(4)}, code ${codes[i]} ` +
             `(${book[codes[i]].toPrecision(4)}), back ${back[i].toPrecision(4)}: ${(100 * Math.abs(back[i] / x[i] - 1)).toFixed(1)} % off. ` +

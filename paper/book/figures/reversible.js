@@ -37,7 +37,7 @@ figure("reversible", (ref, box) => {
     const largest = (values, other) => values.reduce((most, v, i) => Math.max(most, Math.abs(v - (other ? other[i] : 0))), 0);
     function step(ahead) {
         if (ahead ? at === L() : at === 0) return;
-        if (ahead && at === 0) open(); // from the input itself, without what rounding has left
+        if (ahead && at === 0) open(); // from the input itself, without rounding errors of an earlier run
         ref.call(ahead ? "figure_stack_block" : "figure_stack_undo", ahead ? at : at - 1);
         at += ahead ? 1 : -1;
         forward = ahead;
@@ -57,7 +57,7 @@ figure("reversible", (ref, box) => {
         add(chart, "rect", { x: 600 * at / (L() + 1), y: 91, width: 560 / (L() + 1), height: 4, fill: colour("main") });
         const place = `${at} of ${L()} blocks are done.`;
         said.textContent = forward || at === L() ? `${place} The streams hold values up to ${Math.max(...now.map((s) => largest(s))).toFixed(2)}; ` +
-            "nothing else is stored." : `${place} Undone down to here, the streams differ from those of the forward pass by at most ` +
+            "nothing else is stored." : `${place} Undone up to this block, the streams differ from those of the forward pass by at most ` +
             `${streams.errors[at].toExponential(1)}. Stored activations of ${L()} blocks would be ${18 * L()} such tensors; here there are 2.`;
     }
     open();
