@@ -13,7 +13,7 @@
 struct view {
     struct progress progress;
     const char *file;
-    uint64_t first; /* what was there when we began, of an upload that continues */
+    uint64_t first; /* bytes on the server when we began, of an upload that continues */
     int begun;
 };
 
@@ -62,7 +62,7 @@ static char *address(const struct options *all, const char *path)
     return out;
 }
 
-/* What the file is called in a repository. NULL: no memory. */
+/* The file's name in a repository. NULL: no memory. */
 static char *name_there(const struct options *all, const char *path)
 {
     const char *folder = all->folder ? all->folder : "";

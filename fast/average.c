@@ -58,7 +58,7 @@ FAST_CLONES static void delta_halves(float *delta, const float *sum, float weigh
 
 #if FAST_LUT512
 
-/* What to do with a weighted sum. */
+/* The use of a weighted sum. */
 enum destination {
     STORE, /* store it */
     APPLY  /* x += mean - x */
@@ -331,8 +331,7 @@ int fast_average_apply(float *x, const struct pl_sender *from, int senders, floa
     return PL_OK;
 }
 
-/* What a delta is made from: the message it answers, and the sum or, if sum is NULL, the
- * senders. */
+/* The inputs of a delta: the message it answers, and the sum or, if sum is NULL, the senders. */
 struct delta_source {
     const float *sum;
     const struct pl_sender *from;

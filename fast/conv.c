@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define INPUTS 32          /* input planes per pass, and */
-#define STRIP 48           /* positions per pass, so that what all outputs read stays in L1 */
+#define STRIP 48           /* positions per pass, so that the inputs of all outputs stay in L1 */
 #define POSITIONS 1024     /* positions of a run at a time: the partial sums stay in L2 */
 #define OUTPUTS 32         /* output channels per unit of work */
 #define GROUP (256L << 10) /* floats of padded planes prepared at a time; at least one image */

@@ -13,7 +13,7 @@ int fast_threads(void);
 int fast_bf16(void);
 /* 1 if this CPU multiplies bfloat16 faster than float32: by AMX, AVX512-BF16 or BFMMLA. */
 int fast_has_bf16(void);
-/* What the backend's table has under these names. */
+/* The functions in the backend's table under these names. */
 int fast_set_threads(int n);
 int fast_set_precision(enum pl_precision p);
 int fast_parallel_for(int n, int (*task)(void *context, int i), void *context);

@@ -342,7 +342,8 @@ static int large_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, cons
 
 /* --- the layer in bfloat16: the gate at the end of a product's tiles -------------------------- */
 
-/* What only the layer's own products read lies in bfloat16: gated values, the gradients of both. */
+/* Values that only the layer's own GEMMs read are stored in bfloat16: gated values, the gradients
+ * of both. */
 
 static int can_gate(int D, int C)
 {

@@ -18,7 +18,8 @@ struct skinny_ops {
 
 static const struct skinny_ops *const ops[ISA_COUNT] = ISA_TABLE(skinny_ops);
 
-/* x86-64's AVX-512 gains nothing on what memory bounds: AVX2, whatever else was chosen. */
+/* AVX-512 gains nothing on x86-64 here, because memory is the limit: AVX2, even if another set was
+ * chosen. */
 static const struct skinny_ops *choose(void)
 {
 #if defined(__x86_64__)

@@ -35,7 +35,7 @@ int fast_has_bf16(void)
 
 int fast_set_threads(int n)
 {
-    if (n <= 0) n = omp_get_max_threads(); /* one per core, or what OMP_NUM_THREADS says */
+    if (n <= 0) n = omp_get_max_threads(); /* one per core, or the number in OMP_NUM_THREADS */
     threads = n < THREADS_MAX ? n : THREADS_MAX;
     return PL_OK;
 }

@@ -64,7 +64,7 @@ struct job {
     float *y;
 };
 
-/* What one thread works in. */
+/* One thread's buffers. */
 struct workspace {
     float tiles[POINTS * INPUTS * TILES];           /* [panel][point][input][tile] */
     float products[POINTS * (OUTPUTS + 8) * TILES]; /* [point][output][tile] */

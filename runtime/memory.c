@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#define WIRE_8BIT_FROM 65537.0 /* elements: what hivemind's run sent in 8 bits, the rest in 16 */
+#define WIRE_8BIT_FROM 65537.0 /* elements: the run sent larger tensors in 8 bits, others in 16 */
 #define WIRE_PART 131072.0     /* float32 in a part of 2^19 bytes; each carries its code book */
 #define WIRE_BOOK 1024.0
 #define LINK 12e9 /* bytes a second, host to device, up to two devices a host */

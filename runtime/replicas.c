@@ -37,7 +37,7 @@ static void *run(void *part)
     struct part *p = part;
     p->rc = pl_use_device(p->all->parts[0].model->be, p->index);
     if (!p->rc) p->rc = p->all->work(p);
-    if (!p->rc) p->rc = p->model->be->sync(); /* what it did may be read by other devices now */
+    if (!p->rc) p->rc = p->model->be->sync(); /* other devices may read its results now */
     return NULL;
 }
 

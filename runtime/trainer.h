@@ -48,8 +48,8 @@ void pl_trainer_close(struct pl_trainer *t);
 int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *codes, int B,
                    struct pl_err *err);
 
-/* The mean gradient of what was accumulated, in place in the parameters' gradients; what a swarm
- * averages with weight t->samples. */
+/* The mean of the accumulated gradients, in place in the parameters' gradients; a swarm averages it
+ * with weight t->samples. */
 int pl_trainer_mean(struct pl_trainer *t);
 
 struct pl_train_report {

@@ -177,7 +177,7 @@ static int mend_table(struct pl_vqgan_fit *f, int first)
     return rc;
 }
 
-/* What the order of events holds for this step, before it is taken. */
+/* The work that the order of events prescribes before this step. */
 static int prepare(struct pl_vqgan_fit *f, int *no_codes)
 {
     const struct pl_vqgan_fit_options *o = &f->options;

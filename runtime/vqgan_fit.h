@@ -42,8 +42,8 @@ void pl_vqgan_fit_close(struct pl_vqgan_fit *f);
 int pl_vqgan_fit_step(struct pl_vqgan_fit *f, struct pl_vqgan_loss *loss);
 int64_t pl_vqgan_fit_steps(const struct pl_vqgan_fit *f);
 
-/* Where training is between two steps, beyond the model's parameters and the optimizer's state: who
- * sets all three goes on bit for bit. */
+/* The place of a training between two steps, beyond the model's parameters and the optimizer's
+ * state: setting all three continues it bit for bit. */
 struct pl_vqgan_fit_place {
     int64_t step;
     struct pl_rng rng;

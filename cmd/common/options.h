@@ -129,7 +129,7 @@ int options_override(const struct command *c, void *options, int argc, char **ar
 int command_misused(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* What the last such line has said, or one of options_parse, without "potluck NAME: "; "": none. */
+/* The last such line, or the last one of options_parse, without "potluck NAME: "; "": none. */
 const char *command_complaint(void);
 
 /* Letters to insert, remove or replace (Levenshtein) that make the n characters typed a name. */

@@ -145,7 +145,7 @@ static void compare_targets(struct preflight *c, const struct run_view *v)
             (long long)ours, (long long)v->most);
 }
 
-/* A misspelled name is another run, which is not an error to anybody else. */
+/* A misspelled name is another run, which is not an error to any other peer. */
 void preflight_run(struct preflight *c)
 {
     struct run_view v;

@@ -155,7 +155,7 @@ static void publish(struct train_manifest *t)
     bytes_clear(&value);
 }
 
-/* Anybody may publish under the run's name, so other manifests do not stop this peer. */
+/* Any peer may publish under the run's name, so other manifests do not stop this peer. */
 static void warn_of_others(const struct train_manifest *t)
 {
     struct pl_err why = { "" };

@@ -292,7 +292,7 @@ static int train(struct swarm_trainer *l, struct pl_collaborative *c, double beg
         else if (!rc) rc = pl_collaborative_step(c, NULL, l->w->job->micro_batch, loss, err);
         if (h && isfinite(h->last) && h->last != held_out)
             pl_collaborative_held_out(c, held_out = h->last);
-        /* In the optimizer's call, but for what our hooks have computed within it. */
+        /* Time in the optimizer's call, less the time that our hooks computed within it. */
         l->time.averaging += pl_seconds() - called - (l->time.computing - computing);
     }
     if (!rc) report_time(l, 1);

@@ -23,13 +23,13 @@ int vqgan_fail_status(const char *what, int rc, const struct pl_backend *be, int
 int vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be);
 /* Opens what computes and says its name; a line and 1 on failure. */
 int vqgan_backend(struct pl_backend *be, struct vqgan_options *o);
-/* Of the pictures: what the user said, or the model's own, a multiple of its factor. */
+/* The pictures' side: the user's option, or the model's own, a multiple of its factor. */
 int vqgan_side(const struct vqgan_options *o, const struct pl_vqgan_config *c);
 
 /* Of pixels in [0,1]. */
 double vqgan_psnr(double mse);
-/* What the codec makes of the pictures, on standard output and, if `sheet` is given, as a
- * picture. */
+/* Measures how well the codec reconstructs the pictures, on standard output and, if `sheet` is
+ * given, as a picture. */
 int vqgan_report(struct pl_vqgan *m, const struct pl_pictures *p, const char *sheet);
 
 int vqgan_train(struct vqgan_options *o);
@@ -38,8 +38,8 @@ int vqgan_train(struct vqgan_options *o);
 int vqgan_resume_save(const struct pl_vqgan *m, struct pl_vqgan_fit *f,
                       const struct vqgan_options *o, const struct pl_pictures *p,
                       struct pl_err *err);
-/* Sets parameters, optimizer and place to what OUT.resume holds. PL_EUSE names the first option
- * that differs from that training's, with both values. */
+/* Sets parameters, optimizer and place to those in OUT.resume. PL_EUSE names the first option that
+ * differs from that training's, with both values. */
 int vqgan_resume_load(struct pl_vqgan *m, struct pl_vqgan_fit *f, const struct vqgan_options *o,
                       const struct pl_pictures *p, struct pl_err *err);
 /* At the end of a training. */

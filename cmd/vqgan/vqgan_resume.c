@@ -20,7 +20,7 @@ static char *path_of(const struct vqgan_options *o)
     return asprintf(&path, "%s.resume", o->out) < 0 ? NULL : path;
 }
 
-/* What has to be the same: the numbers by which training goes on, and the model. */
+/* Values that have to be the same: the numbers by which training continues, and the model. */
 static json_t *options_json(const struct vqgan_options *o, const struct pl_vqgan *m,
                             const struct pl_pictures *p)
 {

@@ -61,7 +61,7 @@ static void show_progress(struct progress *p, int64_t step, const struct vqgan_o
     *p = (struct progress){ .start = p->start, .last = now, .began = p->began };
 }
 
-/* The codec as it is, for who wants to look at it, and the training. */
+/* Saves the codec as it is, for users who want to look at it, and the training. */
 static int save(const struct pl_vqgan *m, struct pl_vqgan_fit *f, const struct vqgan_options *o,
                 const struct pl_pictures *p, struct pl_err *err)
 {
@@ -145,7 +145,7 @@ int vqgan_train(struct vqgan_options *o)
     if (pl_pictures_read(&p, o->data, vqgan_side(o, &m.config), &err)) rc = vqgan_fail(&err);
     else rc = train_on(&m, o, &p);
     pl_vqgan_clear(&m);
-    /* what a reader of the file will see: float16 is part of the codec */
+    /* reopened as a reader of the file will see it: float16 is part of the codec */
     if (!rc && !(rc = vqgan_open(&m, o->out, &be))) {
         rc = vqgan_report(&m, &p, o->sheet);
         pl_vqgan_clear(&m);

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the input that jansson holds already may need: it takes 1024 bytes at a time, each of which
- * opens at most one value, whose node, first table and name take less than 256. */
+/* Memory that jansson may need for the input that it already holds: it takes 1024 bytes at a time,
+ * each of which opens at most one value, whose node, first table and name take less than 256. */
 #define HELD 1024
 #define RESERVE (HELD * 256)
 
@@ -58,7 +58,7 @@ static size_t next_input(void *buffer, size_t capacity, void *context)
 }
 
 /* The buffer of a token doubles as it grows: its pieces together are at most four times the longest
- * token, which is a string with its escapes, or what is between two strings. */
+ * token, which is a string with its escapes, or the text between two strings. */
 static size_t token_bytes(const char *text, size_t bytes)
 {
     size_t longest = 0, start = 0;

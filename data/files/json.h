@@ -24,7 +24,7 @@ int pl_json_int(int *out, const json_t *object, const char *key, int least, cons
 void pl_json_begin(void);
 int pl_json_failed(void);
 
-/* pl_json_text() of what was built since pl_json_begin(): NULL if anything is missing in it. */
+/* pl_json_text() of the values built since pl_json_begin(): NULL if anything is missing in them. */
 char *pl_json_built(const json_t *root, size_t flags);
 
 #endif

@@ -10,15 +10,15 @@
 
 #include <jansson.h>
 
-/* What to save. The optimizer's arrays are stored as "optimizer.<parameter's name>.<state1,
- * absmax1, ...>", in the model's order of elements. */
+/* The contents of a checkpoint. The optimizer's arrays are stored as "optimizer.<parameter's
+ * name>.<state1, absmax1, ...>", in the model's order of elements. */
 
 struct pl_checkpoint {
     const struct pl_params *params; /* all pointers are borrowed */
     struct pl_optimizer *optimizer; /* NULL: parameters only */
     const struct pl_outer
-        *outer; /* what peers that train together have in common, such as phi and the
-                                     outer momentum: a tensor "outer.state"; NULL: nothing */
+        *outer; /* state that peers which train together share, such as phi and the outer
+                 * momentum: a tensor "outer.state"; NULL: nothing */
     int (*transposed)(const char *name); /* matrices that the file stores transposed; NULL: none */
     json_t *config;                      /* the model's configuration; metadata "config"; or NULL */
     json_t *alias;    /* {"repeated name": "stored name"}; metadata "alias"; or NULL */

@@ -88,8 +88,8 @@ static const char *after(const char *name, const char *front)
     return strncmp(name, front, n) ? NULL : name + n;
 }
 
-/* What a name refers to: entry `tensor` of the table in block l, or, if l < 0, entry `end` of the
- * model. */
+/* The place that a name refers to: entry `tensor` of the table in block l, or, if l < 0, entry
+ * `end` of the model. */
 struct called {
     int l;
     size_t tensor;

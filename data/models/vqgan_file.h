@@ -29,8 +29,8 @@ int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f
  * or one of another shape, is an error that names it. */
 int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be, int with_grad,
                   struct pl_err *err);
-/* What tells one codec's weights from another's: CRC-32 of the file in hex. Shards and checkpoints
- * carry it. */
+/* Tells one codec's weights from another's: CRC-32 of the file in hex. Shards and checkpoints carry
+ * it. */
 int pl_vqgan_identity(char text[VQGAN_IDENTITY_SIZE], const char *path, struct pl_err *err);
 /* Saves weights as float16, rounded to nearest even (values beyond its range are refused), or as
  * float32. */

@@ -36,8 +36,7 @@ struct pairs_options {
     int openers; /* 1 to PAIRS_OPENERS_MAX */
 };
 
-/* Rows read during an epoch, and what became of them. A dropped row counts for the first rule it
- * fails. */
+/* Rows read during an epoch, and their fate. A dropped row counts for the first rule it fails. */
 struct pairs_counts {
     uint64_t rows, used, caption, nsfw, aspect, no_code, held_out;
 };

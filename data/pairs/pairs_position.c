@@ -45,7 +45,7 @@ static json_t *save_counts(const struct pairs_counts *c)
                      (json_int_t)c->no_code, (json_int_t)c->held_out);
 }
 
-/* What must be equal for a position to be valid. */
+/* Values that must be equal for a position to be valid. */
 static json_t *identity(const struct pairs *p)
 {
     json_t *shards = json_array();

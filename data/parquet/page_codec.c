@@ -110,9 +110,9 @@ static size_t bound(size_t in_bytes, enum pl_codec codec)
 }
 
 /* Brotli's encoder (1.0) ends the process if it gets no memory. So it gets an allocator that does
- * not return then, and what it has allocated is freed here, from a list. */
+ * not return then, and its allocations are freed here, from a list. */
 struct brotli_block {
-    struct brotli_block *next, **link; /* link: what points here */
+    struct brotli_block *next, **link; /* link: the pointer to this one */
     max_align_t data[];
 };
 struct brotli {

@@ -7,7 +7,7 @@
 /* Field numbers of the inner structs. */
 enum { HEADER_V1 = 5, HEADER_DICTIONARY = 7, HEADER_V2 = 8 };
 
-/* What the three kinds of inner header have, by the numbers of their fields. */
+/* The fields of the three kinds of inner header, by their numbers. */
 static void parse_inner(struct thrift_in *in, struct page_header *h, int kind)
 {
     struct thrift_field f = { 0 };

@@ -181,8 +181,8 @@ size_t pl_bpe_word_gpt2(size_t *begin, size_t *at, const char *text, size_t n)
         *at = run(kind_gpt2, kind, *at, text, n);
         return *at - *begin;
     }
-    /* White space: at the end of the text all of it; elsewhere its last character belongs to what
-     * follows, unless it is the only one. */
+    /* White space: at the end of the text all of it; elsewhere its last character belongs to the
+     * following word, unless it is the only one. */
     for (end = *at; end < n && kind_gpt2(&used, text + end, n - end) == SPACE; end += used)
         last = end;
     *at = end < n && last > *begin ? last : end;

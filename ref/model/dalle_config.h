@@ -43,7 +43,7 @@ void pl_dalle_config_pattern(struct pl_dalle_config *c, int kernel, int dilation
 /* Every block a group of its own: the network that sharing made 8.9 times smaller. */
 void pl_dalle_config_untie(struct pl_dalle_config *c);
 
-/* Whatever may come from a file: ranges, groups, no size beyond an int. */
+/* Checks all values that may come from a file: ranges, groups, no size beyond an int. */
 int pl_dalle_config_check(const struct pl_dalle_config *c, struct pl_err *err);
 
 int pl_dalle_positions(const struct pl_dalle_config *c); /* S */

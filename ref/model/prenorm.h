@@ -53,7 +53,7 @@ struct pl_prenorm {
     int layers, D, H, hidden;   /* width, heads, inner width of the feed-forward layer */
     int groups; /* block l shares the layers of block l % groups, not its norms; 0: shares none */
     enum pl_activation activation;
-    enum pl_mask_kind mask; /* FULL: causal; NONE: everyone sees everyone */
+    enum pl_mask_kind mask; /* FULL: causal; NONE: every position sees every other one */
     int stored;             /* 1: activations are stored for backward, instead of computed again */
     struct pl_prenorm_made *made; /* (layers) of such a pass; scratch buffers, pl_prenorm_forget */
     size_t part[PL_PRENORM_LAYERS_MAX][PL_PRENORM_TENSORS]; /* indices of parameters */

@@ -133,7 +133,7 @@ static int read_part(int32_t *index, float *value, const uint8_t *in, const stru
     return isfinite(sum) ? PL_OK : PL_EPROTO;
 }
 
-/* One peer's broken message must not stop the others: it is left out, by everybody alike. 1, 0, or
+/* One peer's broken message must not stop the others: all peers alike leave it out. 1, 0, or
  * PL_ENOMEM: it could not be seen. */
 static int is_readable(const struct pl_outer *o, const struct pl_outer_message *in)
 {

@@ -10,7 +10,7 @@
 size_t pl_sparseloco_bytes(const struct pl_outer *o);
 /* 2. o->out = q, the largest entries of e (n, the backend's), quantized;  e = e - q. */
 int pl_sparseloco_write(struct pl_outer *o, float *e);
-/* One peer's broken message must not stop the others: it is left out, by everybody alike. 1, 0, or
+/* One peer's broken message must not stop the others: all peers alike leave it out. 1, 0, or
  * PL_ENOMEM: it could not be seen. */
 int pl_sparseloco_is_readable(const struct pl_outer *o, const struct pl_outer_message *in);
 /* 3., 4. G (n, the backend's) of messages that are readable, count >= 1. Of one message: its q. */

@@ -112,7 +112,8 @@ static struct allreduce_job_of *new_apply(struct allreduce *x, int with_scratch)
     if (!job) return NULL;
     if (with_scratch && !(job->scratch = pl_alloc(x->values_max, sizeof *job->scratch)))
         goto failed;
-    /* allreduce_reduce_again adds up our parts once more: ours, and everybody's messages. */
+    /* allreduce_reduce_again adds up our parts once more: our own values, and all senders'
+     * messages. */
     if (!x->reducing.own_delta &&
         pl_reducer_reserve(&job->reducer, x->o.be, x->values_max, x->count, with_scratch))
         goto failed;

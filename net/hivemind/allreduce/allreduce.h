@@ -57,7 +57,7 @@ struct allreduce_options {
     const enum pl_compression *method; /* (tensors) */
     float *const *tensor;              /* (tensors): ours in host memory; changed at the very end */
     double weight;                     /* of ours; 0: we only listen and help */
-    const double *share;               /* (group->count): who reduces how much */
+    const double *share;               /* (group->count): the share that each peer reduces */
     size_t part_bytes;
     double sender_timeout;                     /* s that we wait for a part; 0: without limit */
     double reducer_timeout;                    /* s for an answer */

@@ -63,7 +63,7 @@ struct out_peer {
     struct allreduce_wait wait; /* for its answer */
 };
 
-struct answer {    /* what a reducer sent for one of its parts */
+struct answer {    /* a reducer's answer for one of its parts */
     uint8_t *data; /* its place in the block of all answers, or `other` */
     size_t n, capacity;
     uint8_t *other; /* owned: of an answer that is longer than our method makes it */

@@ -63,7 +63,7 @@ void allreduce_note_mismatch(struct allreduce *x, size_t peer, const struct pl_p
             x->o.part_bytes);
 }
 
-/* Everybody is answered in the compression that they send. */
+/* Every sender is answered in the compression that it uses. */
 void allreduce_note_differs(struct allreduce *x, size_t peer, const struct pl_part *part,
                             const struct part_message *m)
 {
@@ -77,9 +77,8 @@ void allreduce_note_differs(struct allreduce *x, size_t peer, const struct pl_pa
             name, pl_compression_name(m->method), pl_compression_name(ours));
 }
 
-/* Weights are numbers of samples, and nobody can check a groupmate's. One absurd weight
- * would make its values the mean, so the user's limit, or what the wire format allows,
- * bounds each. */
+/* Weights are numbers of samples, and no peer can check a groupmate's. One absurd weight would make
+ * its values the mean, so the user's limit, or the wire format's, bounds each. */
 static double weight_max(const struct allreduce *x)
 {
     return x->o.weight_max > 0 ? fmin(x->o.weight_max, PART_WEIGHT_MAX) : PART_WEIGHT_MAX;

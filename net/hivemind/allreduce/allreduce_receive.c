@@ -249,7 +249,7 @@ int allreduce_receive_open(struct allreduce *x)
     if (!(x->receiving.peer = calloc(x->count, sizeof *x->receiving.peer))) return PL_ENOMEM;
     for (size_t p = 0; p < x->count; p++) {
         struct in_peer *in = &x->receiving.peer[p];
-        /* Everybody sends to every reducer, auxiliary peers with weight 0, too.
+        /* Every peer sends to every reducer, auxiliary peers with weight 0, too.
          * [spec hivemind-protocol 5.2] */
         in->state = x->reducing.own_count && p != x->self ? IN_AWAITED : IN_COMPLETE;
         in->wait.since = x->began;

@@ -42,7 +42,7 @@ static void cap_weights(double *weight, double *scratch, int n)
     for (int i = 0; i < n; i++) weight[i] = fmin(weight[i], scratch[n / 2]);
 }
 
-/* Everybody's values of a part, ours first. */
+/* All peers' values of a part, ours first. */
 static int collect(float *x, double *weight, int *n, const struct allreduce *x_,
                    const struct slot *s)
 {

@@ -215,8 +215,8 @@ void allreduce_verify_go(struct allreduce *x, double now)
     allreduce_job_start(x, job);
 }
 
-/* Nobody is silent while we are at work ourselves; nor, where there is a time limit for all of it,
- * who may be computing a gradient (verifier_is_slow). */
+/* While a step runs here, no groupmate counts as silent. Nor does one count so while others may be
+ * computing a gradient (verifier_is_slow). */
 double allreduce_verify_wake(const struct allreduce *x)
 {
     return x->verify.state == VERIFY_WAITING ? verifier_wake(x->verify.verifier) : INFINITY;

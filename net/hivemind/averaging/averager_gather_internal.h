@@ -11,7 +11,7 @@
 struct averager;
 struct averager_message;
 
-/* What we fetch from one groupmate. */
+/* The download of one groupmate's message. */
 struct gather_fetch {
     struct averager *a;
     size_t place;
@@ -27,7 +27,7 @@ struct averager_gather {
     size_t mine_n;
     int64_t epoch;
     double weight;
-    int is_delivered; /* somebody has all of it */
+    int is_delivered; /* some groupmate has all of it */
     int serves;       /* it is there to be fetched by this group: */
     uint8_t group[GATHER_GROUP_BYTES];
     struct peer_id *peers; /* (count) */

@@ -25,7 +25,7 @@ static int reaches_last_group(const struct averager *a)
     return others > 0;
 }
 
-/* Only an attempt: nobody waits for it. */
+/* Only an attempt: no caller waits for it. */
 static void on_connected(void *context, int status, const struct peer_id *peer,
                          const struct pl_err *err)
 {

@@ -65,7 +65,8 @@ static int is_same(const struct gather *a, const struct gather *b)
     return same;
 }
 
-/* How many validators, and the epoch: but not the data between them, of which a helper has none. */
+/* Compares the number of validators and the epoch, but not the data between them, which a helper
+ * does not have. */
 static int is_same_but_data(const struct gather *a, const struct gather *b)
 {
     struct mp_value *x, *y;
@@ -101,9 +102,9 @@ static int is_ours(const struct averager *a, const struct gather *gather)
     return same;
 }
 
-/* Everybody in the group has stated the same terms as we, and is publicly reachable. Two peers
- * alone can't tell which of them is right. Helpers reduce and are verified as others are, and
- * vote, but compute nothing again. */
+/* All members have stated the same terms as we, and are publicly reachable. Two peers alone can't
+ * tell which of them is right. Helpers reduce and are verified as others are, and vote, but compute
+ * nothing again. */
 int averager_can_verify(const struct averager *a)
 {
     const struct gather *terms = NULL;
@@ -149,7 +150,7 @@ static void send_packet(struct averager *a, const struct peer_id *peer, const ui
                         size_t n)
 {
     struct verify_call *t = calloc(1, sizeof *t);
-    /* A call that fails is not repeated: the broadcast asks for what is missing (NEED). */
+    /* A call that fails is not repeated: the broadcast asks for missing messages (NEED). */
     double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : VERIFY_CALL_LIMIT;
     if (!t) return;
     t->a = a;

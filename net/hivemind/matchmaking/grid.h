@@ -31,7 +31,7 @@
 #define GRID_ALONE 64.0    /* peers in one group: with lives of hours nine rounds in ten succeed */
 #define GRID_GROUP 24.0    /* on average under one key; a key with one peer alone is rare: e^-12 */
 #define GRID_EPOCHS 8      /* with the same limits */
-#define GRID_DIGITS_MAX 16 /* 2^16 keys of 12 peers: more than anybody has brought together */
+#define GRID_DIGITS_MAX 16 /* 2^16 keys of 12 peers: more than any known run */
 /* Honest runs do not grow four times between two rounds; groups of 12 to 24 shrink to 3 to 6. */
 #define GRID_TRUST 4.0
 /* Beyond this number of records a DHT dictionary may be full, so the sizes of groups are used

@@ -390,8 +390,8 @@ static size_t below(struct twister *t, size_t n)
     return r;
 }
 
-/* The element at `place` of the sample. Python draws from a shrinking list where that is smaller
- * than a set of what has been drawn, and repeats draws otherwise. */
+/* The element at `place` of the sample. Python draws from a shrinking list if that is smaller than
+ * a set of the elements drawn, and repeats draws otherwise. */
 static int sample(size_t *element, struct twister *t, size_t n, size_t size, size_t place)
 {
     size_t set = 21, *drawn = malloc((n + 1) * sizeof *drawn);

@@ -48,7 +48,7 @@ int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tenso
 /* Appends the text that is hashed. */
 int group_schema_text(struct bytes *out, const struct schema_tensor *tensors, size_t count);
 
-/* The gather message: what a peer states about itself to its groupmates. */
+/* The gather message: a peer's statement about itself to its groupmates. */
 enum group_mode { GROUP_FULL, GROUP_CLIENT, GROUP_AUXILIARY };
 struct gather {
     double bandwidth; /* any unit, the same for all; PL_BANDWIDTH_UNKNOWN; 0 reduces nothing */

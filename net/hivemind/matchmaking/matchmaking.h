@@ -201,7 +201,7 @@ struct matchmaking {
 /* o's borrowed parts and the callbacks outlive the engine. */
 void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o,
                       const struct matchmaking_callbacks *callbacks, void *context);
-/* Sends nothing to anybody: cancel first. */
+/* Sends no messages: cancel first. */
 void matchmaking_clear(struct matchmaking *m);
 
 /* Begins a search that ends by `deadline`. We declare to begin at `scheduled`, or min_time from now

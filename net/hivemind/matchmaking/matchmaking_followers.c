@@ -81,7 +81,7 @@ static int by_peer(const void *a, const void *b)
     return peer_id_compare(&x->peer, &y->peer);
 }
 
-/* A random order, not the order of arrival: nobody can choose its place in the group. */
+/* A random order, not the order of arrival: no peer can choose its place in the group. */
 static void shuffle(struct group *g, const struct random_source *random)
 {
     /* The list is sorted first, so that the result depends on the random numbers and not on the
@@ -127,7 +127,7 @@ static int demote_unproven(struct matchmaking *m)
     return PL_OK;
 }
 
-/* The ID is drawn after the last follower has joined. Nobody knows it earlier, so nobody can choose
+/* The ID is drawn after the last follower has joined. No peer knows it earlier, so none can choose
  * its place among the next bits (group_next_bits). */
 static int gather_group(struct matchmaking *m)
 {
@@ -297,7 +297,7 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
     double expiration = r->expiration != 0 ? r->expiration : INFINITY; /* absent: forever */
     struct gather theirs;
     if (m->state == MATCHMAKING_IDLE) return MSG_NOT_LOOKING_FOR_GROUP;
-    /* PROTOCOL_VIOLATION is for what no honest peer sends, and for banned peers. */
+    /* PROTOCOL_VIOLATION is for messages that no honest peer sends, and for banned peers. */
     if (!r->schema_hash.len || (r->expiration != 0 && !isfinite(r->expiration)) ||
         m->o.client_mode || matchmaking_refuses(m, peer) ||
         gather_read(&theirs, r->gather.data, r->gather.len, NULL))

@@ -14,7 +14,7 @@
  * replaced */
 #define BANS_TIME 600.0
 
-struct bans { /* zeros: nobody is banned */
+struct bans { /* zeros: no peer is banned */
     struct ban {
         struct peer_id peer;
         double until; /* s, of the caller's clock */

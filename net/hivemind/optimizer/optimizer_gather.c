@@ -145,7 +145,8 @@ int gather_exchange(struct pl_collaborative *c, float *gradient, const struct pl
     return next;
 }
 
-/* No step: the epoch stays, and what the algorithm has taken back goes with the next message. */
+/* No step: the epoch stays, and the values that the algorithm has taken back go with the next
+ * message. */
 static int fail_step(struct pl_collaborative *c, const struct training_round *round)
 {
     struct pl_err why;

@@ -51,7 +51,7 @@ struct outer_training {
     int64_t inner;       /* inner steps since the last outer step */
     double began;        /* when they began */
     int is_undelivered;  /* they hold the change of a round that has failed */
-    int is_delivered;    /* somebody has the message of a round that has failed for us */
+    int is_delivered;    /* some peer has the message of a round that has failed for us */
 };
 
 /* Our place in the swarm. */
@@ -140,8 +140,8 @@ void local_join_state_round(struct pl_collaborative *c);
 
 /* --- optimizer_gather.c */
 
-/* Our message to the group, theirs to us, and what the algorithm makes of them. *round: how it
- * went; is_alone: with ours alone. Returns what comes next, or an error. */
+/* Our message to the group, theirs to us, and the algorithm's result. *round: how it went;
+ * is_alone: with ours alone. Returns what comes next, or an error. */
 int gather_exchange(struct pl_collaborative *c, float *gradient, const struct pl_outer_message *own,
                     struct training_round *round);
 /* The common step of an algorithm that exchanges something of each gradient. */

@@ -305,7 +305,7 @@ static int enter_run(struct pl_collaborative *c, struct pl_err *err)
     /* A state of the swarm replaces our values; PL_ENOTFOUND: no peer shares one, so we are the
      * first. */
     loaded = c->o.fresh ? PL_OK : collaborative_load(c, c->epoch, &why);
-    /* A peer with another model would count in everybody's samples, while no peer could use its
+    /* A peer with another model would count in all peers' samples, while no peer could use its
      * gradients: it must not join. */
     if (loaded == PL_EUSE) return pl_fail(err, PL_EIO, "%s", why.text);
     if (loaded == PL_EIO) collaborative_warn(c, why.text);

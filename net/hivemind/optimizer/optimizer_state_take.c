@@ -141,7 +141,7 @@ static int walk_outer(struct optimizer_state *s, const struct state_load *l,
     return PL_OK;
 }
 
-/* What all peers share of an algorithm's state is the last leaf. */
+/* The part of an algorithm's state that all peers share is the last leaf. */
 static int walk_whole_outer(struct optimizer_state *s, const struct state_load *l,
                             const struct training_state *t, int put, struct pl_err *err)
 {
@@ -289,7 +289,7 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
     }
     pl_free(x);
     if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));
-    /* Whatever the optimizer has cached of the parameters is out of date. */
+    /* The optimizer's cached copies of the parameters are out of date. */
     if (s->optimizer) pl_optimizer_written(s->optimizer, value);
     if (!rc) rc = walk(s, l, &t, 1, err);
     if (!rc && s->outer) pl_outer_restart(s->outer);

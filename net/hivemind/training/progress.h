@@ -13,7 +13,7 @@
 #define PROGRESS_FETCH_MAX 10.0
 /* Both limits hold for this many peers. With more they grow in proportion, up to these. */
 #define PROGRESS_FETCH_PEERS 100
-#define PROGRESS_FETCH_MIN_LARGE 3.0 /* s: who sees the end of a batch so late misses no group */
+#define PROGRESS_FETCH_MIN_LARGE 3.0 /* s: a step seen this late still finds its group */
 #define PROGRESS_FETCH_MAX_LARGE PROGRESS_LIFE
 #define PROGRESS_FETCH_EACH_MAX 2.0 /* with a target for each peer, as OpenDiLoCo's peers */
 #define PROGRESS_FETCH_ALONE 3.0    /* while there are no records at all */
@@ -32,7 +32,7 @@ int progress_write(struct bytes *out, const struct progress_record *r);
 /* PL_EPROTO: the record does not match the schema. PL_ENOTFOUND: nil, the peer has left. */
 int progress_read(struct progress_record *r, const uint8_t *data, size_t n, struct pl_err *err);
 
-/* Everybody's progress as seen at one moment. */
+/* All peers' progress as seen at one moment. */
 struct progress_view {
     int64_t epoch;
     int64_t samples; /* at most INT64_MAX */

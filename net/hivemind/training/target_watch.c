@@ -82,7 +82,7 @@ static int check_early(struct target_watch *w, const struct survey *s, int64_t t
         forget(w);
         return 0;
     }
-    /* Samples since the last poll, by everybody's speeds. */
+    /* Samples since the last poll, by all peers' speeds. */
     w->came += s->speed * fmax(0, now - w->at);
     w->seen = fmax(w->seen, s->reported);
     if (steps == 0) return 0;

@@ -60,7 +60,7 @@ static int may_step(struct training *c, double now)
     return 1;
 }
 
-/* Step 5 of an epoch, by everybody's samples, or by their estimate. */
+/* Step 5 of an epoch, by all peers' samples, or by their estimate. */
 static enum training_advice advise(struct training *c, double now)
 {
     const double wait = c->poll.view.eta - now;

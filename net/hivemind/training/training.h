@@ -84,7 +84,7 @@ struct training_view {
     int64_t epoch, samples;    /* ours */
     int64_t global_epoch;      /* the highest lead of the others (claims.h), or ours */
     int is_unshown;            /* 1: several downloads have not shown the lead */
-    int64_t global_samples;    /* of our epoch, everybody's */
+    int64_t global_samples;    /* of our epoch, all peers' */
     size_t peers;              /* ourselves included */
     double eta_s;              /* until the next common step */
     double samples_per_second; /* ours */
@@ -128,7 +128,7 @@ enum training_advice training_add(struct training *c, int64_t samples, double se
 struct training_round {
     int status;      /* PL_OK: averaged; otherwise the caller's own gradient is unchanged */
     size_t peers;    /* in the group; 1: alone */
-    int64_t samples; /* of gradients: everybody's, as far as known when the round was triggered */
+    int64_t samples; /* of gradients: all peers', as far as known when the round was triggered */
     int is_alone;    /* no other peer was there to average with */
     int verified;    /* 1: by BTARD */
     int banned;      /* peers caught by BTARD; why the last of them: */
@@ -145,7 +145,7 @@ void training_average(struct training *c, float *const *gradient, struct trainin
  * training_take_messages has the others', in the same order at all of the group. */
 void training_gather(struct training *c, double weight, const uint8_t *data, size_t n,
                      struct training_round *r);
-/* Those of the last good round, once; see averager.h, as who frees them. */
+/* The messages of the last good round, once; averager.h says how to free them. */
 size_t training_take_messages(struct training *c, struct averager_message **messages);
 /* Begins the same without waiting, for delayed updates. Until the round has ended `gradient` is
  * borrowed, and samples that are added count for the next epoch, which begins at its end.

@@ -99,7 +99,7 @@ struct gradient_round {
     int is_alone; /* no other peer, or nothing to give: it was cancelled */
     int is_bad;   /* the last delayed gradient was not finite; the training's thread owns this */
     double triggered_at;
-    int64_t samples; /* everybody's, when it was triggered */
+    int64_t samples; /* all peers', when it was triggered */
 };
 
 /* An auxiliary peer's round: training_rounds.c. */

@@ -168,7 +168,7 @@ double training_weight_max(const struct training *c)
     return c->o.local_steps ? 1 : TRAINING_WEIGHT_MAX * (double)c->o.target_batch;
 }
 
-/* Our message, with the weight of what it holds. */
+/* Our message, with the weight of its contents. */
 static void give_message(struct training *c, const struct request *w, double most)
 {
     const double count = c->o.local_steps ? 1 : fmin((double)c->own.samples, most);
@@ -535,7 +535,7 @@ static void begin_state_round(struct training *c)
     struct bytes gather = { 0 };
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout,
-                               /* everybody counts the same, whatever it has trained */
+                               /* all peers count the same, whatever they have trained */
                                .weight = 1,
                                .tensor = c->state.after,
                                .expected = expected_peers(c),

@@ -312,7 +312,7 @@ static void drop_other_ends(struct broadcast *b)
 static void hear_proof(struct broadcast *b, const uint8_t *data, size_t n)
 {
     size_t peer;
-    /* Anybody may bring a proof: it is checked by itself, so its bearer does not matter. */
+    /* Any peer may bring a proof: it is checked by itself, so its bearer does not matter. */
     if (!equivocation_check(&peer, &b->scope, data, n)) pass_proof(b, peer, data, n);
 }
 

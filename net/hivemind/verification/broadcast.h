@@ -50,7 +50,7 @@ struct cell {
 };
 
 struct packet {
-    size_t to; /* SIZE_MAX: everybody else */
+    size_t to; /* SIZE_MAX: all other peers */
     struct bytes data;
     struct packet *next;
 };

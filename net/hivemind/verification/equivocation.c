@@ -32,8 +32,8 @@ void equivocation_scope_clear(struct equivocation_scope *s)
 static int heads_contradict(const struct equivocation_scope *s, const struct signed_message *x,
                             const struct signed_message *y)
 {
-    /* Same author, same stage, same receiver, two hashes. Bodies are not needed: an honest
-     * peer never signs a second one, whatever it says. */
+    /* Same author, same stage, same receiver, two hashes. Bodies are not needed: an honest peer
+     * never signs a second one. */
     return x->from == y->from && x->to == y->to && x->stage == y->stage &&
            x->stage != s->rules->stages - 1 && x->stage < 2 * s->rules->stages &&
            memcmp(x->hash, y->hash, PL_HASH_BYTES) != 0;

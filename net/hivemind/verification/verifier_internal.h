@@ -83,7 +83,7 @@ void verifier_hear_accusations(struct verifier *r);
 void verifier_vote(struct verifier *r);
 /* Bans peers that have sent values but claim no samples. */
 void verifier_check_claims(struct verifier *r);
-/* The opened part, votes, and everybody's sums. */
+/* Judges the opened part, the votes, and all parts' sums. */
 void verifier_judge(struct verifier *r);
 
 #endif

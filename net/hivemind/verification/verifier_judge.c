@@ -208,7 +208,7 @@ void verifier_accuse(struct verifier *r, struct bytes *out)
         if (r->v.parts[p].reducer != (int)r->v.self) continue;
         a = verifier_part(r, p, d.z, &tau);
         for (size_t i = 0; i < r->v.count; i++) {
-            /* One accusation a sender is enough: the part is opened, and everybody sees. */
+            /* One accusation a sender is enough: the part is opened, and all peers see it. */
             if (i == r->v.self || what[i]) continue;
             what[i] = (uint8_t)check_sender(r, &d, p, i, a, tau);
             part[i] = p;

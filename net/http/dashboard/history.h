@@ -58,7 +58,7 @@ int history_report(struct history *h, const char *key, const char *peer, double 
  * grows by the difference, however many steps were missed. To be called after history_report. */
 int history_count(struct history *h, const char *key, int64_t samples, double seconds,
                   struct pl_err *err);
-/* What a peer is called from now on. To be called after history_report. */
+/* A peer's name from now on. To be called after history_report. */
 int history_name(struct history *h, const char *key, const char *name, struct pl_err *err);
 /* A peer's counts as it reports them now; a peer that has begun anew is known by a count that is
  * less. */

@@ -105,7 +105,8 @@ struct connection {
     int shares_port;  /* 1: dialed from a port that we listen on */
     int upgraded;     /* 1: relayed, and a direct connection has been tried */
     int received;     /* 1: bytes have come */
-    int is_unread;    /* 1: what its socket has waits for the connection's turn, or its second */
+    int is_unread;    /* 1: bytes in its socket wait for the connection's turn, or for its next
+                       * second */
     uint64_t turn_us; /* of the loop's time that its bytes have taken in this turn */
     int dirty;        /* 1: something waits to be flushed */
     int status;       /* why it ended */
@@ -142,7 +143,8 @@ struct connection *connection_best(const struct peer *p);
 /* In the next turn, or second: reads the sockets and the held streams that had to wait for it. */
 void connections_await_turn(struct connections *all);
 void connections_await_second(struct connections *all);
-void connections_stop_turns(struct connections *all); /* the host closes: nobody waits any more */
+void connections_stop_turns(struct connections *all); /* the host closes: no caller waits any
+                                                       * more */
 /* Before the loop sleeps: flushes connections with new output, frees those that have ended. */
 void connections_settle(struct connections *all);
 /* The address in a sockaddr. PL_ENOTFOUND: neither IPv4 nor IPv6. */

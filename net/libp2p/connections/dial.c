@@ -32,7 +32,7 @@ struct dial {
     enum dial_port port;                 /* FREE also once the listening port could not be used */
     int is_invited, listens, keeps_port; /* see dial_invited */
     int is_port_taken;                   /* this attempt failed because of it */
-    struct peer_id expected;             /* length 0: anybody */
+    struct peer_id expected;             /* length 0: any peer */
     dial_done *done;
     void *context;
     uv_getaddrinfo_t resolve;

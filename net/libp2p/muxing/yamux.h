@@ -91,7 +91,7 @@ void yamux_clear(struct yamux *y); /* frees all streams, without telling anybody
  * and close. */
 int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *out,
                   struct pl_err *err);
-/* The same, and stops behind so many frames; what is left stands in *in. */
+/* The same for at most `frames` frames; the rest stays in *in. */
 int yamux_receive_some(struct yamux *y, struct cursor *in, size_t frames, struct bytes *out,
                        struct pl_err *err);
 /* Keep-alive; call it at yamux_due or later. The first is due at once. PL_EPROTO: the peer is

@@ -62,7 +62,7 @@ static void unmap(void *context)
 
 static void ask(void *context);
 
-/* The host has closed: what was mapped for it is removed. Without memory the lease ends it. */
+/* The host has closed: its mappings are removed. Without memory the lease ends them. */
 static void remove_mapping(struct request *r)
 {
     if (!gateway_is_mapped(&r->gateway) || loop_work(r->loop, unmap, free, r)) free(r);

@@ -22,7 +22,7 @@ enum port_mapping_state {
     PORT_MAPPING_PENDING, /* the first request is under way */
     PORT_MAPPING_KNOWN
 };
-/* out, where KNOWN: what came of the last request. */
+/* out, where KNOWN: the result of the last request. */
 enum port_mapping_state port_mapping_outcome(const struct host *h, struct gateway *out);
 
 #endif
