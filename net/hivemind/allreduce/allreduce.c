@@ -316,11 +316,13 @@ void allreduce_report(const struct allreduce *x, struct allreduce_report *r)
         r->received += x->parts[x->reducing.own[k]].length;
 }
 
-/* Compares others' messages with our own differences as float32: the smaller one is kept. */
+/* A round keeps our own differences as float32 until its end, or the others' messages, from which
+ * they are computed again: the smaller of the two. */
 static int messages_are_smaller(const struct allreduce *x, size_t own_values)
 {
     size_t bytes = 0;
-    if (x->o.clip != 0 || x->o.verify) return 0; /* the functions called here take long */
+    /* CenteredClip would take long a second time, so its differences are kept. */
+    if (x->o.clip != 0 || x->o.verify) return 0;
     for (size_t k = 0; k < x->reducing.own_count; k++)
         /* n - 1 messages of a part against its difference at four bytes a value: in groups
          * of up to four peers, 8-bit messages take less memory. */

@@ -12,7 +12,7 @@ struct averager;
 
 struct averager_verify {
     struct verify_call *calls;   /* that are under way */
-    struct equivocation_log log; /* number of past rounds whose proofs still count */
+    struct equivocation_log log; /* past rounds whose proofs still count */
 };
 
 int averager_verify_open(struct averager *a, struct pl_err *err);

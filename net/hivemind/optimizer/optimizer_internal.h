@@ -135,7 +135,7 @@ enum training_advice local_wait(struct pl_collaborative *c);
 int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err);
 
 /* After another peer's state has replaced ours: takes part in the round of phi that the others have
- * begun. If nobody joined it, it would delay their next outer step. */
+ * begun. Without a partner in it they would delay their next outer step. */
 void local_join_state_round(struct pl_collaborative *c);
 
 /* --- optimizer_gather.c */

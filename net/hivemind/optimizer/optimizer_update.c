@@ -14,7 +14,7 @@
 #include <time.h>
 
 #define FAILURES_MAX 20    /* consecutive local steps; bad numbers do not improve by themselves */
-#define FAILURES_PAUSE 1.0 /* s; after that many, the swarm's state may help */
+#define FAILURES_PAUSE 1.0 /* s before each download of the swarm's state, after that many */
 
 /* --- events ----------------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
 #define AUTHORITY_CONNECTIONS_MAX 256
 #define AUTHORITY_IDLE_S 15
 /* Wrong secrets a minute from one network that are answered with 401; then with 429, which asks it
- * to wait. A correct secret always gets a token, however many wrong ones came before. The limit is
+ * to wait. Wrong secrets never keep a correct one out, however many came before it. The limit is
  * not against guessing, which is hopeless with 256 bits, but against programs that ask again and
  * again. */
 #define AUTHORITY_TRIES_MAX 60
