@@ -10,17 +10,24 @@
 #include "fast.h"
 #include "gemm_bf16.h"
 #include "isa.h"
+#include "vector_math.h"
 
 #include <string.h>
 
 #define COLUMNS (1 << 21) /* values of columns at a time: 4 MiB */
 #define LEAST_TERMS 64    /* C*K*K, below which a column is not worth copying */
 
+/* The gradient to the input is a convolution, too, if the padding of that one is not negative. */
+static int is_convolution(const struct pl_conv *c)
+{
+    return c->stride == 1 && c->top < c->K && c->left < c->K && c->bottom < c->K && c->right < c->K;
+}
+
 int conv_bf16_is_faster(const struct pl_conv *c, int transposed)
 {
     int ins = transposed ? c->O : c->C, outs = transposed ? c->C : c->O;
     return fast_bf16() && isa_has_amx() && ins * c->K * c->K >= LEAST_TERMS && outs >= 16 &&
-           (!transposed || c->stride == 1);
+           (!transposed || is_convolution(c));
 }
 
 /* The input of one image: planes of bfloat16 with zeros around. */
@@ -32,14 +39,7 @@ struct planes {
 FAST_CLONES static void round_row(uint16_t *to, const float *from, int n)
 {
 #pragma omp simd
-    for (int i = 0; i < n; i++) {
-        union {
-            float f;
-            uint32_t u;
-        } v = { .f = from[i] };
-        uint32_t nearest = (v.u + 0x7FFFu + (v.u >> 16 & 1)) >> 16;
-        to[i] = (uint16_t)((v.u & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : nearest);
-    }
+    for (int i = 0; i < n; i++) to[i] = (uint16_t)(fast_bf16_bits(from[i]) >> 16);
 }
 
 static void fill_planes(struct planes *p, const float *x, int H, int W, int top, int left)

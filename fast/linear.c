@@ -6,6 +6,7 @@
  * With a few rows (generation) the GEMM only reads W once, and packing W would cost more than
  * multiplying: these go to gemm_skinny.c. */
 #include "fast.h"
+#include "vector_math.h"
 
 #define ROWS 640
 #define COLS 512
@@ -91,19 +92,11 @@ static int gemm_split_k(int m, int n, int k, const float *a, const float *b, flo
     return PL_OK;
 }
 
-/* To bfloat16 and back: nearest, ties to even; NaN stays NaN. */
+/* To bfloat16 and back. */
 FAST_CLONES static void round_some(float *to, const float *from, size_t n)
 {
 #pragma omp simd
-    for (size_t i = 0; i < n; i++) {
-        union {
-            float f;
-            uint32_t u;
-        } x = { .f = from[i] };
-        uint32_t up = (x.u + 0x7FFFu + (x.u >> 16 & 1)) & 0xFFFF0000u;
-        x.u = (x.u & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC00000u : up;
-        to[i] = x.f;
-    }
+    for (size_t i = 0; i < n; i++) to[i] = fast_bits((int32_t)fast_bf16_bits(from[i]));
 }
 
 static void round_all(float *to, const float *from, size_t n)

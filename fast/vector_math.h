@@ -14,6 +14,18 @@ FAST_INLINE float fast_bits(int32_t i)
     return u.f;
 }
 
+/* The bits of x rounded to bfloat16, whose own are the upper 16: nearest, ties to even; NaN stays
+ * NaN. */
+FAST_INLINE uint32_t fast_bf16_bits(float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v = { .f = x };
+    uint32_t nearest = (v.u + 0x7FFFu + (v.u >> 16 & 1)) & 0xFFFF0000u;
+    return (v.u & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC00000u : nearest;
+}
+
 /* 2^y to 1 ulp for -126 <= y <= 127; smaller y count as -126. */
 FAST_INLINE float fast_exp2(float y)
 {

@@ -27,6 +27,8 @@ static const struct pl_conv shapes[] = {
     { 1, 70, 9, 17, 67, 3, 1, 0, 1, 1, 0 },   /* more channels than a block, uneven padding */
     { 5, 18, 7, 3, 16, 3, 1, 0, 0, 0, 0 },    /* one tile a row, none padded */
     { 1, 16, 3, 1100, 20, 3, 1, 1, 1, 1, 1 }, /* long rows, deep enough for tiles */
+    { 1, 16, 5, 6, 18, 3, 1, 3, 4, 0, 5 },    /* padding that no window reaches out of */
+    { 1, 64, 61, 62, 33, 3, 1, 1, 1, 1, 1 },  /* more columns than im2col takes at a time */
     { 2, 13, 9, 11, 7, 1, 1, 0, 0, 0, 0 },    /* one GEMM, */
     { 3, 40, 23, 31, 300, 1, 1, 0, 0, 0, 0 }, /* in several pieces, */
     { 1, 6, 5, 4, 3, 1, 1, 1, 0, 0, 1 },      /* padded, so not one GEMM */
