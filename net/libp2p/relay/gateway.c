@@ -131,7 +131,7 @@ static enum gateway_status find_upnp(struct gateway *g, struct gateway_outcome *
         strcpy(g->url, urls.controlURL);
         strcpy(g->service, data.first.servicetype);
     }
-    if (found) FreeUPNPUrls(&urls);
+    FreeUPNPUrls(&urls); /* all of it is NULL where nothing was found */
     freeUPNPDevlist(list);
     return found == 1 ? GATEWAY_MAPPED : o->status;
 }
