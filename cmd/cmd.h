@@ -3,7 +3,7 @@
 #ifndef PL_CMD_H
 #define PL_CMD_H
 
-#include "cmd/common/options.h"
+#include "cmd/options/options.h"
 
 extern const struct command command_authority, command_average, command_bench, command_calc,
     command_conform, command_convert, command_dash, command_demo, command_dht, command_doctor,

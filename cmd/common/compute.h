@@ -3,7 +3,7 @@
 #ifndef PL_CMD_COMPUTE_H
 #define PL_CMD_COMPUTE_H
 
-#include "options.h"
+#include "cmd/options/options.h"
 #include "ref/backend.h"
 
 struct compute {

@@ -3,7 +3,7 @@
 #include "conform_peer.h"
 #include "conform_report.h"
 #include "cmd/common/swarm_messages.h"
-#include "cmd/common/averaging_options.h"
+#include "cmd/options/averaging_options.h"
 
 #include "test/peer/walk.h"
 

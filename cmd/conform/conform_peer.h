@@ -3,7 +3,7 @@
 #ifndef PL_CMD_CONFORM_PEER_H
 #define PL_CMD_CONFORM_PEER_H
 
-#include "cmd/common/join_options.h"
+#include "cmd/options/join_options.h"
 #include "ref/backend.h"
 #include "ref/partition.h"
 

@@ -2,7 +2,7 @@
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "dash_folder.h"
-#include "cmd/common/join_options.h"
+#include "cmd/options/join_options.h"
 #include "cmd/common/json_event.h"
 #include "cmd/join/join_page.h"
 #include "data/files/json.h"

@@ -4,7 +4,7 @@
 #define PL_CMD_OWN_PAGE_H
 
 #include "net/hivemind/swarm/membership.h"
-#include "cmd/common/options.h"
+#include "cmd/options/options.h"
 
 #include <stdint.h>
 #include <sys/types.h>

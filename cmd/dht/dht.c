@@ -3,7 +3,7 @@
 #include "cmd/cmd.h"
 #include "dht_bench.h"
 #include "dht_json.h"
-#include "cmd/common/join_options.h"
+#include "cmd/options/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
 #include "data/files/json.h"

@@ -2,7 +2,7 @@
 #include "preflight.h"
 #include "preflight_ask.h"
 #include "cmd/cmd.h"
-#include "cmd/common/join_options.h"
+#include "cmd/options/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
 

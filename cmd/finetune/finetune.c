@@ -1,7 +1,7 @@
 /* finetune.c - `potluck finetune`: GPT-2 with 8-bit Adam on streamed text: the paper's tutorial.
  * [TTT 2.3] */
 #include "cmd/cmd.h"
-#include "cmd/common/checkpoint_options.h"
+#include "cmd/options/checkpoint_options.h"
 #include "cmd/common/compute.h"
 #include "finetune_job.h"
 #include "data/text/bpe.h"

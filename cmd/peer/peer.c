@@ -3,7 +3,7 @@
  * share of its gradients. */
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
-#include "cmd/common/join_options.h"
+#include "cmd/options/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
 #include "cmd/dash/own_page.h"

@@ -5,7 +5,7 @@
 #define PL_CMD_PEER_AUXILIARY_H
 
 #include "peer_model.h"
-#include "cmd/common/averaging_options.h"
+#include "cmd/options/averaging_options.h"
 #include "net/hivemind/swarm/swarm.h"
 
 struct peer_auxiliary_options {

@@ -6,7 +6,7 @@
 #define PL_CMD_PEER_SAVE_H
 
 #include "peer_model.h"
-#include "cmd/common/options.h"
+#include "cmd/options/options.h"
 #include "net/hivemind/swarm/swarm.h"
 
 struct peer_save_options {

@@ -10,7 +10,7 @@
 #include "net/hivemind/training/peer_report.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
-#include "cmd/common/checkpoint_options.h"
+#include "cmd/options/checkpoint_options.h"
 #include "cmd/common/outputs.h"
 #include "cmd/common/json_event.h"
 #include "train.h"

@@ -2,9 +2,9 @@
 #ifndef PL_CMD_TRAIN_REQUESTS_H
 #define PL_CMD_TRAIN_REQUESTS_H
 
-#include "cmd/common/averaging_options.h"
+#include "cmd/options/averaging_options.h"
 #include "cmd/common/compute.h"
-#include "cmd/common/join_options.h"
+#include "cmd/options/join_options.h"
 #include "net/hivemind/records/run_manifest.h"
 #include "train_data.h"
 #include "train_job.h"

@@ -2,8 +2,8 @@
 #ifndef PL_CMD_TRAIN_SWARM_H
 #define PL_CMD_TRAIN_SWARM_H
 
-#include "cmd/common/averaging_options.h"
-#include "cmd/common/join_options.h"
+#include "cmd/options/averaging_options.h"
+#include "cmd/options/join_options.h"
 #include "cmd/dash/own_page.h"
 #include "net/hivemind/records/run_manifest.h"
 #include "ref/outer/outer.h"

@@ -1,6 +1,6 @@
 # page.awk - what a command says with --help, as a manual page: man's markup on standard output.
 # Variables: name (potluck-train), about (its line in the table of commands), version, date.
-# The form of the help texts (cmd/common/options_help.c): "usage:" lines, an empty line, paragraphs that begin in the
+# The form of the help texts (cmd/options/options_help.c): "usage:" lines, an empty line, paragraphs that begin in the
 # first column, headings that end with a colon, and options that begin in the third column, their sentences two spaces
 # or a line behind.
 

@@ -3,7 +3,7 @@
 #ifndef PL_DHT_CALLS_H
 #define PL_DHT_CALLS_H
 
-#include "dht_core.h"
+#include "net/hivemind/dht_core/dht_core.h"
 
 struct dht_calls {
     struct dht_core *core;

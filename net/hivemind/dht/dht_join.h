@@ -2,7 +2,7 @@
 #ifndef PL_DHT_JOIN_H
 #define PL_DHT_JOIN_H
 
-#include "dht_reachability.h"
+#include "net/hivemind/dht_core/dht_reachability.h"
 #include "dht_walk.h"
 
 /* HELD: waits for dht_join_enter. ENTERING: no initial peer has let us in yet. */

@@ -7,7 +7,7 @@
 #define PL_DHT_NODE_H
 
 #include "net/libp2p/rpc/rpc.h"
-#include "dht_task.h"
+#include "net/hivemind/dht_core/dht_task.h"
 
 struct dht_node;
 

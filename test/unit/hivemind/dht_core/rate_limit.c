@@ -1,6 +1,6 @@
 /* rate_limit.c - token buckets, and the work that they bound: signature checks of records that
  * peers store. */
-#include "net/hivemind/dht/dht_members.h"
+#include "net/hivemind/dht_core/dht_members.h"
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/records/hash_index.h"

@@ -3,7 +3,7 @@
 #ifndef PL_CMD_CHECKPOINT_OPTIONS_H
 #define PL_CMD_CHECKPOINT_OPTIONS_H
 
-#include "cmd/common/options.h"
+#include "cmd/options/options.h"
 
 /* clang-format off */
 /* For a job with the fields save_every, keep and resume. */
