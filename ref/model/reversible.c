@@ -78,12 +78,14 @@ int pl_stack_block(struct pl_stack *s, int l, int B, int n, int save)
     return add_scaled(s, next_b, b, ffn.y, block->g_scale, B, n, 1);
 }
 
+/* In PL_REVERSIBLE, a[0] to a[L] are one buffer, and so are b[0] to b[L]: on entry they hold the
+ * block's outputs, and each `undo` turns a stream back into the block's input. */
 static int block_backward(struct pl_stack *s, int l, int B, int n)
 {
     const struct pl_block *block = &s->blocks.list[l];
     const struct pl_attention_saved *attn = &s->attn[l];
     const struct pl_ffn_saved *ffn = &s->ffn[l];
-    float *a = s->a[l + 1], *b = s->b[l]; /* the inputs of the two branches */
+    float *a = s->a[l + 1], *b = s->b[l]; /* FFN read the new a, attention the old b */
     int undo = s->mode == PL_REVERSIBLE, rc;
     /* 2.  da += gradient through FFN;  b -= s_g y. pl_ffn_branch_backward recomputes y = FFN(a)
      *     into ffn->y, unless it is stored, and adds to da. */

@@ -306,7 +306,7 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
         memcmp(r->schema_hash.data, m->o.schema_hash, SCHEMA_HASH_BYTES))
         return MSG_BAD_SCHEMA_HASH;
     if (strcmp(r->group_key, m->o.key)) return MSG_BAD_GROUP_KEY;
-    /* True enough: we look for no group with a peer on back-off. */
+    /* hivemind has no code for back-off. This one makes the peer look for another leader. */
     if (matchmaking_is_paused(m, peer)) return MSG_NOT_LOOKING_FOR_GROUP;
     /* A peer that has declared no time to begin cannot be followed. */
     if (!matchmaking_has_declared(m)) return MSG_NOT_DECLARED;

@@ -1,18 +1,20 @@
-/* optimizer_gather.c - algorithms of ref/outer over the network, whose messages each peer takes as
- * they are. [spec outer-steps 8, 10, 11, 16]
+/* optimizer_gather.c - algorithms whose messages are not averaged: each peer gathers those of all
+ * its groupmates and applies them itself. The algorithms are in ref/outer. [spec outer-steps 8, 10,
+ * 11, 16]
  *
- *   message   of this peer, by the algorithm
- *   gather    every groupmate's, in the order of peer IDs, which is the same at all of them
- *   apply     the algorithm, with all of them: the same messages, so the same bits
+ *   1. message   the algorithm makes this peer's message
+ *   2. gather    the messages of all groupmates arrive; they are sorted by peer ID at every peer
+ *   3. apply     the algorithm applies them: the same messages in one order, so the same bits
  *
- * With local steps optimizer_local.c decides when; without, an exchange belongs to each common
- * step, which is here. A group is new in each round, so its peers have no fixed numbers: to its own
- * algorithm each peer is number 0, and the others follow.
+ * An algorithm with local steps makes an exchange when optimizer_local.c says so. An algorithm
+ * without them makes one in each common step: gather_take_step, below. Each round has a new group,
+ * so peers have no fixed numbers: each is number 0 to its own algorithm, and its groupmates follow.
  *
- * In front of each message is a digest of the parameters that all peers have in common: a peer that
- * has diverged is named by the others, and takes their state over.
+ * Each message begins with a digest of the parameters that all peers should have in common. A peer
+ * with another digest has diverged: the others leave it out with a warning, and it downloads their
+ * state.
  *
- * A round that fails gives the algorithm no message: then it takes back what it had sent. */
+ * If a round fails, the algorithm gets no messages and takes back the values that it has sent. */
 #include "optimizer_internal.h"
 #include "ref/byte_order.h"
 
@@ -20,8 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 1-bit Adam's slices are served by one peer each. Here everybody has all messages and serves all
- * of them: a swarm of one server, whose copies stay equal. */
+/* In 1-bit Adam each slice of the gradient has a server, a peer that averages it and compresses the
+ * mean. Here every peer has all messages, so it is the server of all slices to itself, and the
+ * servers of all peers stay equal. */
 static int has_server(const struct pl_outer *o)
 {
     return o->algorithm == pl_outer_find("onebit_adam");
@@ -31,8 +34,9 @@ static int has_server(const struct pl_outer *o)
 
 #define DIGEST_BYTES 8 /* in front of each message */
 
-/* FNV-1a over phi, or over x where gradients travel: what is equal, bit for bit, at all peers. 0:
- * the algorithm lets peers differ, or, as the cosine transform, hardware. */
+/* FNV-1a over the values that are equal, bit for bit, at all peers: phi, or x where gradients
+ * travel. 0 if there are none: with noloco and partial peers differ, and demo's cosine transform
+ * may round differently on other hardware. */
 static int digest_of(struct pl_collaborative *c, uint64_t *digest)
 {
     const struct pl_outer *o = c->outer.state;
@@ -61,7 +65,7 @@ static uint64_t digest_in(const struct averager_message *m)
     return digest;
 }
 
-/* The digest that most have; of equally many, that of the first peer ID: all come to the same. */
+/* The digest of most peers; in a tie, that of the first peer ID. So all peers find the same one. */
 static uint64_t common_digest(const struct averager_message *m, size_t count)
 {
     uint64_t common = 0;
@@ -74,8 +78,8 @@ static uint64_t common_digest(const struct averager_message *m, size_t count)
     return common;
 }
 
-/* A peer with another digest takes no part: its message is of other parameters. If it is this one,
- * the step fails here, and the state of those that make it is downloaded. */
+/* The message of a peer with another digest gets weight 0, since it was computed from other
+ * parameters. If that peer is this one, its step fails, and it downloads a state of the others. */
 static void leave_out_diverged(struct pl_collaborative *c, struct averager_message *m, size_t count,
                                struct training_round *round)
 {
@@ -99,7 +103,7 @@ static void leave_out_diverged(struct pl_collaborative *c, struct averager_messa
 
 /* --- an exchange ------------------------------------------------------------------------------ */
 
-/* Digest and message, as they travel. The caller frees it. */
+/* The bytes that are sent: digest, then message. The caller frees them. */
 static uint8_t *with_digest(struct pl_collaborative *c, const struct pl_outer_message *own)
 {
     uint8_t *data = malloc(DIGEST_BYTES + own->bytes);
@@ -145,8 +149,8 @@ int gather_exchange(struct pl_collaborative *c, float *gradient, const struct pl
     return next;
 }
 
-/* No step: the epoch stays, and the values that the algorithm has taken back go with the next
- * message. */
+/* The round has failed: there is no step, and the epoch stays. The algorithm sends the values that
+ * it has taken back with its next message. */
 static int fail_step(struct pl_collaborative *c, const struct training_round *round)
 {
     struct pl_err why;
@@ -160,8 +164,8 @@ static int fail_step(struct pl_collaborative *c, const struct training_round *ro
     return PL_OK;
 }
 
-/* g = (sum over our samples) / n, into the algorithm's message; then x by the messages of all, or
- * by the local optimizer, where the algorithm leaves the mean in g. */
+/* Our gradient, g = (sum over our samples) / n, becomes the algorithm's message. The messages of
+ * all then change x; or they leave the mean in g (PL_OUTER_STEP), and the local optimizer steps. */
 int gather_take_step(struct pl_collaborative *c, struct pl_err *err)
 {
     const struct pl_collaborative_trainer *t = &c->trainer;
@@ -173,8 +177,8 @@ int gather_take_step(struct pl_collaborative *c, struct pl_err *err)
     int next, rc = t->take_gradient(t->context, 0, &gradient);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     account.began = pl_seconds();
-    /* A peer without samples has no gradient: as one with a NaN, it sends a message of weight 0,
-     * and its momentum and error stay. */
+    /* A peer without samples has no gradient. NaN makes the algorithm send a message of weight 0
+     * and keep its momentum and error feedback. */
     if (!account.samples && (rc = o->setup.be->fill(gradient, NAN, o->n)))
         return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     next = pl_outer_before_step(o, t->value, gradient,
@@ -182,7 +186,7 @@ int gather_take_step(struct pl_collaborative *c, struct pl_err *err)
     for (int sent = 0; next == PL_OUTER_SEND; sent++) {
         next = pl_outer_message(o, &own, t->value, gradient);
         if (next != PL_OUTER_RECEIVE) break;
-        /* A second message in a step is the server's, which each peer is to itself. */
+        /* The second message of a step is the server's, and each peer is its own (has_server). */
         next = sent ? pl_outer_apply(o, t->value, gradient, &own, 1)
                     : gather_exchange(c, gradient, &own, &round);
         if (next >= 0 && round.status && !round.is_alone) break;
