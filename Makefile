@@ -1,6 +1,7 @@
 # potluck - `make help` lists the targets. Everything built lies in build/. Not recursive: this file
-# builds the program and the library; cuda/cuda.mk, test/test.mk, data/demo/demo.mk,
-# debian/package.mk, paper/book/book.mk and notebooks/wheel.mk hold the rules of their folders.
+# builds the program and the library; debian/setup.mk names the packages that it needs and installs
+# them; cuda/cuda.mk, test/test.mk, data/demo/demo.mk, debian/package.mk, paper/book/book.mk and
+# notebooks/wheel.mk hold the rules of their folders.
 
 CC       ?= cc
 FAST_CC  ?= $(CC) # of fast/: riscv64 takes clang 18 or later for its vectors
@@ -24,27 +25,8 @@ MACHINE  := $(shell $(CC) -dumpmachine)
 ALLFLAGS += $(if $(findstring s390,$(MACHINE)),-fexcess-precision=fast)
 VERSION  := $(shell sed -n 's/^\#define PL_VERSION "\(.*\)"/\1/p' ref/base.h)
 
-# Debian's packages: for the program; for its tests on top; for drawing the demo's data anew.
-PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-dev libssl-dev \
-	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
-	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev libcurl4-openssl-dev \
-	libminiupnpc-dev libnatpmp-dev
-TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang clang-format libclang-rt-14-dev ocl-icd-opencl-dev pocl-opencl-icd \
-	python3-cryptography iproute2 nftables miniupnpd-nftables
-PAGE_PACKAGES = chromium chromium-driver python3-selenium nodejs
-MANUAL_PACKAGES = mandoc zsh
-INTEROP_PACKAGES = python3 python3-venv python3-torch
-FILES_PACKAGES = $(INTEROP_PACKAGES) python3-pil python3-pandas python3-requests python3-tqdm python3-filelock \
-	python3-regex python3-xxhash python3-dill python3-multiprocess python3-packaging python3-yaml python3-aiohttp
-DEB_PACKAGES = $(PACKAGES) dpkg-dev debhelper lintian
-NOTEBOOK_PACKAGES = python3 python3-nbclient python3-nbformat python3-ipykernel python3-matplotlib python3-numpy
-DOC_PACKAGES = doxygen
-WHEEL_PACKAGES = python3 python3-venv python3-pip python3-setuptools python3-wheel
-BOOK_PACKAGES = pandoc clang lld wasi-libc libclang-rt-dev-wasm32
-DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
-
-PC_LIBS    = sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1 miniupnpc
-PC_LOADED  = libmicrohttpd libcurl # headers alone: net/http/libraries.c loads them when they are needed
+.DEFAULT_GOAL := all
+include debian/setup.mk
 PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) $(PC_LOADED) 2>/dev/null) -I$(BUILD)/gen -iquote .
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lnatpmp -lsnappy -ldl -lpthread -lm
 
@@ -70,21 +52,7 @@ obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB_O     = $(call obj,$(REF_C) $(RUNTIME_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
-.DEFAULT_GOAL := all
-
-# Without its packages the program cannot be built: one line says what to type. Some goals need none
-# of them, or install them.
-NEEDS_NOTHING = ref deps demo demo-pictures demo-data demo-codec test test-bare test-deps interop-deps data-deps dist deb doc clean help book book-pages
-ifneq ($(filter-out $(NEEDS_NOTHING),$(or $(MAKECMDGOALS),all)),)
-LACKING := $(shell command -v pkg-config >/dev/null || echo pkg-config; command -v protoc-c >/dev/null || echo protoc-c; \
-	for p in $(PC_LIBS) $(PC_LOADED); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)
-ifneq ($(LACKING),)
-$(error potluck cannot be built without $(firstword $(LACKING))$(if $(word 2,$(LACKING)), and $(words $(wordlist 2,99,$(LACKING))) more); to install it type: make deps)
-endif
-endif
-
-.PHONY: all ref fast coverage coverage-programs fault-injection fuzz-coverage corpus-programs notebooks demo demo-pictures demo-data demo-codec test conform fuzz interop simulate simulate-faults soak sanitize sanitize-threads sanitized bench install uninstall deps \
-	test-deps interop-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man doc dist deb bench-page bench-cuda bench-compare gpu-report
+.PHONY: all ref fast clean help
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 
@@ -144,25 +112,6 @@ WHOLE = $(if $(SANITIZE),,-Wl,-z,defs)
 fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend
 $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),$(REF_C))) runtime/backend.map
 	$(FAST_CC) -shared -fopenmp -Wl,--version-script=runtime/backend.map $(WHOLE) $(SANITIZE) $(LDFLAGS) -o $@ $(filter %.o,$^) -lopenblas -lm
-
-# --- set-up, installation --------------------------------------------------------------------
-
-install_missing = sh debian/missing.sh $(1)
-deps:
-	@$(call install_missing,$(PACKAGES))
-INTEROP_LIMIT ?= 360
-test-deps: # what can't be had beyond the first line is skipped
-	@$(call install_missing,$(TEST_PACKAGES))
-	@$(call install_missing,-t $(INTEROP_LIMIT) $(NOTEBOOK_PACKAGES)) || true
-	@$(call install_missing,-t $(INTEROP_LIMIT) $(MANUAL_PACKAGES)) || true
-	@$(call install_missing,-t $(INTEROP_LIMIT) $(BOOK_PACKAGES) $(WHEEL_PACKAGES)) || true
-	@$(MAKE) --no-print-directory -s interop-deps
-interop-deps:
-	@$(call install_missing,-t $(INTEROP_LIMIT) $(PAGE_PACKAGES)) || true
-	@BUILD=$(BUILD) sh test/interop/environment.sh hivemind install $(INTEROP_PACKAGES) || true
-	@BUILD=$(BUILD) sh test/interop/environment.sh files install $(FILES_PACKAGES) || true
-data-deps:
-	@$(call install_missing,$(DATA_PACKAGES))
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

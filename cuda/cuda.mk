@@ -1,5 +1,7 @@
 # cuda.mk - the CUDA backend, and its kernels on an emulated device.
 
+.PHONY: cuda cuda-left-out cuda-on-cpu
+
 # The CUDA backend. CUDA_ARCH says for which devices: "ptx" (the default) is one intermediate form
 # that every device from the oldest on translates when it is first loaded; "all" is machine code for
 # each that this nvcc knows of 7.0 to 12.0 (12.8 and 12.9 know them all), and the newest's

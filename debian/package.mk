@@ -1,5 +1,7 @@
 # package.mk - manual pages, installation, releases, Debian packages.
 
+.PHONY: man doc install uninstall dist deb
+
 # Manual pages, from what the program says with --help and what paper/man adds by hand.
 man: $(BUILD)/man/potluck.1 ## manual pages
 $(BUILD)/man/potluck.1: $(BUILD)/potluck CHANGELOG.md $(wildcard paper/man/*)

@@ -1,5 +1,9 @@
 # test.mk - the tests: units, fuzzers, interop, sanitizers, simulations, benchmarks, the port kit.
 
+.PHONY: test unit-programs interop service-test test-bare mutate soak fault-injection coverage coverage-programs simulate \
+	simulate-faults conform fuzz fuzz-coverage corpus-programs sanitize sanitize-threads sanitized skeletons opencl opencl-left-out \
+	notebooks laboratory bench bench-compare bench-cuda gpu-report bench-page
+
 test: test-deps ## install what tests need, build, run every test
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links $(FAULTS)
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
@@ -25,14 +29,12 @@ $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 
 service-test: all ## the bootstrap peer's systemd unit and container file
 	@POTLUCK=$(BUILD)/potluck sh test/program/service.sh
-.PHONY: service-test
 
 # BARE=DIR: where the chroot is, which is made once; BARE_COMMAND: something shorter, such as 'make deps all'.
 BARE         ?= $(BUILD)/bare
 BARE_COMMAND ?= make test
 test-bare: ## the same on a Debian with nothing but git, make and ca-certificates (root; debootstrap; BARE_COMMAND=...)
 	@sh test/bare.sh $(BARE) '$(BARE_COMMAND)'
-.PHONY: test-bare
 
 # Would a test notice a wrong line? FOLDER=ref, runtime, fast, cuda, data or net; N changes of it (40); SEED; LIST=FILE for
 # changes of one's own; STORE=1 writes rates and survivors into test/mutate/rates.json and the table of paper/results.md.
@@ -40,7 +42,6 @@ mutate: all cuda-on-cpu ## change one line at a time and play the tests of its f
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" $(PYTHON) test/mutate/mutate.py $(addprefix --folder ,$(FOLDER)) $(addprefix --n ,$(N)) \
 		$(addprefix --seed ,$(SEED)) $(addprefix --list ,$(LIST)) $(if $(STORE),--store)
 	$(if $(STORE),$(PYTHON) test/mutate/mutate.py --table)
-.PHONY: mutate
 
 # A swarm under churn: SOAK_S seconds (1800), SOAK_PEERS (16), SOAK_SEED; then hosts in network
 # namespaces.
@@ -180,7 +181,6 @@ laboratory: all ## compare all ways of training together: paper/laboratory.md an
 	$(PYTHON) paper/laboratory.py run $(BUILD)/potluck --out $(LABORATORY)
 	[ "$$(id -u)" != 0 ] || $(PYTHON) paper/laboratory_links.py $(BUILD)/potluck || true
 	$(PYTHON) paper/laboratory.py write $(BUILD)/potluck --out $(LABORATORY)
-.PHONY: laboratory
 
 bench: all ## time components, training steps, drawing, a DHT, averaging; compared with ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)

@@ -1,5 +1,7 @@
 # demo.mk - the demo, and the data and codec that it ships with.
 
+.PHONY: demo demo-pictures demo-data demo-codec
+
 # Compiling for a device takes minutes: here only where there is one.
 demo: deps ## install what is missing, build, train together on real pairs, draw pictures (ALONE=1: one peer; QUICK=1: two minutes; ALGORITHM=gradients: as the paper)
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(BUILD)/potluck fast $(if $(wildcard /dev/nvidia0),cuda)
