@@ -1,15 +1,7 @@
 #!/bin/sh
 # local_steps.sh - `potluck train --algorithm diloco` over loopback: a training that is stopped between two outer steps
 # goes on bit for bit; two trainers agree, a late one takes their state over, one is killed and the others go on.
-. "$(dirname "$0")/lib.inc"
-peers=
-trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
-
-wait_for() { # command...
-    for _ in $(seq 1200); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done
-    for n in 1 2 3; do echo "peer $n:"; tail -n 2 "$work/t$n" "$work/t$n.err"; done
-    return 1
-}
+. "$(dirname "$0")/three_trainers.inc"
 
 # --- one peer, stopped and resumed ---
 alone() { # folder, options...
@@ -48,33 +40,5 @@ refuses 2 "is for a swarm" "$POTLUCK" train --algorithm diloco
 refuses 2 "cannot be delayed" "$POTLUCK" train --algorithm local_sgd --run r --delay round
 
 # --- three peers ---
-"$POTLUCK" peer --json --run r --listen /ip4/127.0.0.1/tcp/0 >"$work/entry" 2>"$work/entry.err" &
-peers=$!
-wait_for grep -q '"event":"listening"' "$work/entry"
-entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' "$work/entry")
-learn() { # name, options...
-    name=$1; shift
-    "$POTLUCK" train --json --quiet --run r --config test/program/tiny.json --limit 128 --seed 1 --data-seed "$name" --threads 1 \
-        --algorithm diloco --inner-steps 10 --target-batch 8 --batch 8 --slow 0.1 --steps 1000000 --matchmaking-time 3 \
-        --averaging-timeout 30 --allreduce-timeout 10 --save-every 0 --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --no-check \
-        --out "$work/o$name" "$@" >"$work/t$name" 2>"$work/t$name.err" &
-    pid=$!
-    peers="$peers $pid"
-}
-outer() { # peers of the round, least outer steps, trainer
-    [ "$(tail -n +$((from + 1)) "$work/t$3" | grep '"event":"epoch"' | grep -c "\"round_status\":0,\"round_peers\":$1,")" -ge "$2" ]
-}
-count() { from=$(wc -l <"$work/t1"); }
-from=0
-learn 1
-learn 2; killed=$pid
-check "two agree" wait_for outer 2 2 1
-learn 3
-check "a late one takes their state over" wait_for grep -q '"event":"loaded","epoch":[1-9]' "$work/t3"
-count
-check "three agree" wait_for outer 3 2 1
-kill -KILL $killed; wait $killed 2>/dev/null
-count
-check "two go on" wait_for outer 2 2 1
-check "nobody had bad numbers" sh -c '! grep -l finite "$@"' sh "$work/t1.err" "$work/t3.err"
+three_trainers --algorithm diloco
 finish
