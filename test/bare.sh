@@ -8,6 +8,11 @@ say() { echo "bare: $1" >&2; }
 [ "$(id -u)" = 0 ] || { say "a chroot needs root: sudo make test-bare"; exit 1; }
 command -v debootstrap >/dev/null || { say "debootstrap is missing: apt-get install debootstrap"; exit 1; }
 
+# Two runs in one chroot would delete each other's tree: the lock is held until the last process of this run has ended.
+mkdir -p "$(dirname "$root")"
+exec 9>"$root.lock"
+flock -n 9 || { say "another run is at work in $root (BARE=DIR chooses another folder)"; exit 1; }
+
 # Made under another name first: half a system is none.
 if [ ! -x "$root/usr/bin/git" ]; then
     rm -rf "$root.new"
