@@ -9,6 +9,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#define RUN_MAX 200 /* characters: with a suffix it fits a group key */
 
 /* A line on the terminal, and in the report if there is one. */
 static void put(struct walk *w, const char *word, const char *result, const char *section,
@@ -48,7 +51,9 @@ const struct option_row conform_peer_rows[] = {
     { "peer", "MULTIADDR", NULL, OPT_TEXT(address),
       "test a live peer of any implementation. Records that we store there have random keys and "
       "expire within seconds; its averagers meet us as a client with weight 0" },
-    { "run", "ID", NULL, OPT_TEXT(run), "also test the averagers of a peer that trains this run" },
+    { "run", "ID", NULL, OPT_TEXT(run),
+      "also test the averagers of a peer that trains this run. If it trains alone, we report "
+      "ourselves as the run's second peer until the end: otherwise it would not average" },
     { "prefix", "P", NULL, OPT_TEXT(prefix), "also test an averager with this prefix" },
     { "class", "NAME", "DecentralizedAverager", OPT_TEXT(class_name),
       "Python class of that averager, which is part of its RPC names" },
@@ -67,6 +72,8 @@ int conform_peer_misused(const struct conform_peer *o, int something_else)
 {
     if (o->address && something_else)
         return command_misused("conform", "--peer does not go with --golden");
+    if (o->run && strlen(o->run) > RUN_MAX)
+        return command_misused("conform", "--run: the name is too long");
     if (!o->address && (o->run || o->prefix))
         return command_misused("conform", "--run and --prefix go with --peer");
     return PL_OK;
@@ -82,9 +89,13 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be, const char
                       .threshold = (size_t)o->threshold,
                       .part_bytes = (size_t)o->part_bytes,
                       .patience = o->patience };
-    struct swarm_options options = {
-        .cmd = "conform", .join = &o->address, .join_count = 1, .visitor = 1
-    };
+    struct rsa_key key = { 0 };
+    struct validators validators = { .key = o->run ? &key : NULL };
+    struct swarm_options options = { .cmd = "conform",
+                                     .join = &o->address,
+                                     .join_count = 1,
+                                     .visitor = 1,
+                                     .validators = &validators };
     struct conform_report report = { NULL };
     struct multiaddr_target target;
     struct swarm s;
@@ -101,14 +112,18 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be, const char
         return 2;
     }
     if (page) w.report = &report;
-    if (cmd_membership_open(&o->membership, &options.auth, &err) ||
+    if (o->run) validators_add_run(&validators, o->run); /* its only guards: there is space */
+    if ((o->run && rsa_key_make(&key, &err)) ||
+        cmd_membership_open(&o->membership, &options.auth, &err) ||
         swarm_open(&s, &options, &err)) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
         membership_close(&o->membership);
         conform_report_close(&report);
+        rsa_key_clear(&key);
         return 1;
     }
     w.swarm = &s;
+    w.key = &key;
     w.auth = options.auth;
     talk_init(&w.talk, s.host, &target.peer);
     if (walk_clause(&w, "hivemind 1.6", "a client joins the DHT through it",
@@ -126,5 +141,6 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be, const char
     } else if (page) printf("report: %s\n", page);
     printf("%ld passed, %ld failed, %ld skipped\n", w.passed, w.failed, w.skipped);
     conform_report_close(&report);
+    rsa_key_clear(&key);
     return w.failed != 0;
 }

@@ -15,7 +15,9 @@ struct averager_walk {
     const char *prefix, *class_name;
     enum averager_kind kind;
     char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], key[GROUP_KEY_MAX];
-    struct state_load state; /* downloaded; the tensors' shapes tell the schema */
+    struct state_load state;              /* downloaded */
+    const struct tensor_message *tensors; /* that it averages: the first ones of a state */
+    size_t count;
     uint8_t schema[SCHEMA_HASH_BYTES];
     int has_schema;
     double begins;       /* its declared time */
@@ -28,6 +30,8 @@ struct averager_walk {
 /* A code as the protocol names it. */
 const char *walk_code(int code);
 
+/* Stores our progress record in the run, if the peer is its only trainer; or withdraws it. */
+void walk_report(struct walk *w, int is_leaving);
 /* With the group that has been found. */
 void walk_exchange(struct averager_walk *a);
 /* A part for a group that there is not. */

@@ -113,12 +113,22 @@ static int take_state(struct averager_walk *a, struct talk_stream *s, size_t *me
     return state_load_finish(&a->state, err);
 }
 
+/* An optimizer's tensors follow the parameters in its state. */
+static size_t count_parameters(const struct averager_walk *a, const struct training_state *t)
+{
+    size_t others = 0;
+    for (size_t i = 0; i < t->count; i++) others += t->leaves[i].kind == STATE_TENSOR;
+    return others < a->state.count ? a->state.count - others : 0;
+}
+
 static void metadata(struct averager_walk *a)
 {
     struct training_state t;
     struct mp_value *root;
     struct pl_err err = { "" };
     int rc;
+    a->tensors = a->state.tensors;
+    a->count = a->state.count;
     if (a->kind != AVERAGER_STATE) {
         rc = mp_read(&root, a->state.metadata, a->state.metadata_n, &err);
         walk_clause(a->w, "hivemind 7", "its metadata are msgpack", !rc, "%s", err.text);
@@ -129,6 +139,7 @@ static void metadata(struct averager_walk *a)
     walk_clause(a->w, "hivemind 7",
                 "its metadata are a training state's: epoch, group bits, optimizer", !rc, "%s",
                 err.text);
+    a->count = rc ? 0 : count_parameters(a, &t);
     if (!rc) training_state_clear(&t);
 }
 
@@ -163,14 +174,14 @@ static void download(struct averager_walk *a)
     else if (walk_clause(a->w, "hivemind 7", what, !rc, "%s", err.text)) metadata(a);
 }
 
-/* For a bare averager and for gradients, the shared state consists of the averaged tensors. */
+/* A bare averager shares the tensors that it averages. A trainer averages parameters, and gradients
+ * of the same shapes. */
 static void learn_schema(struct averager_walk *a)
 {
-    struct schema_tensor *t = calloc(a->state.count + 1, sizeof *t);
-    for (size_t i = 0; t && i < a->state.count; i++)
-        t[i] = (struct schema_tensor){ a->state.tensors[i].type,
-                                       a->state.tensors[i].requires_grad };
-    a->has_schema = t && a->state.count && !group_schema_hash(a->schema, t, a->state.count);
+    struct schema_tensor *t = calloc(a->count + 1, sizeof *t);
+    for (size_t i = 0; t && i < a->count; i++)
+        t[i] = (struct schema_tensor){ a->tensors[i].type, a->tensors[i].requires_grad };
+    a->has_schema = t && a->count && !group_schema_hash(a->schema, t, a->count);
     free(t);
 }
 
@@ -305,6 +316,7 @@ static int join(struct averager_walk *a)
         "at its time: BEGIN_ALLREDUCE, with everybody's names and words in one order";
     struct join_request right = { .expiration = a->begins + 10 };
     struct talk_stream *s, *again;
+    const int may_leave = a->kind == AVERAGER_BARE;
     struct peer_id leader;
     struct pl_err err = { "" };
     const uint8_t *data;
@@ -328,7 +340,8 @@ static int join(struct averager_walk *a)
         talk_close(s);
         return 0;
     }
-    if (a->begins > swarm_time(a->w->swarm) + MARGIN / 2) {
+    /* A trainer's group may be complete with us, and then begins at once: we must not leave it. */
+    if (may_leave && a->begins > swarm_time(a->w->swarm) + MARGIN / 2) {
         again = ask(a, &right, &second, NULL);
         walk_clause(a->w, "hivemind 4.4", "a peer that follows already: DUPLICATE_PEER_ID",
                     second == MSG_DUPLICATE_PEER_ID, "%s", walk_code(second));
@@ -418,36 +431,56 @@ static void round_with(struct averager_walk *a)
     }
 }
 
-static void one_averager(struct walk *w, const char *prefix, const char *class_name,
-                         enum averager_kind kind)
+static void walk_averager(struct averager_walk *a)
 {
-    struct averager_walk a = { .w = w, .prefix = prefix, .class_name = class_name, .kind = kind };
     struct pl_err err;
-    int rc = group_key(a.key, prefix, "", &err);
+    int rc = group_key(a->key, a->prefix, "", &err);
     for (int i = 0; !rc && i < AVERAGER_RPCS; i++)
-        rc = group_rpc_name(a.rpc[i], prefix, class_name, (enum averager_rpc)i, &err);
+        rc = group_rpc_name(a->rpc[i], a->prefix, a->class_name, (enum averager_rpc)i, &err);
     if (rc) {
-        walk_skip(w, "hivemind 4.1", "matchmaking, all-reduce, state", "%s", err.text);
+        walk_skip(a->w, "hivemind 4.1", "matchmaking, all-reduce, state", "%s", err.text);
         return;
     }
-    if (serves_averager(&a)) {
-        download(&a);
-        if (kind != AVERAGER_STATE) learn_schema(&a);
-        round_with(&a);
-    }
-    bytes_clear(&a.gather);
-    group_clear(&a.group);
-    state_load_clear(&a.state);
+    if (!serves_averager(a)) return;
+    if (a->kind != AVERAGER_BARE) walk_report(a->w, 0);
+    download(a);
+    learn_schema(a);
+    round_with(a);
+}
+
+static void clear(struct averager_walk *a)
+{
+    bytes_clear(&a->gather);
+    group_clear(&a->group);
+    state_load_clear(&a->state);
 }
 
 void walk_averaging(struct walk *w)
 {
-    char prefix[GROUP_KEY_MAX];
-    if (w->prefix) one_averager(w, w->prefix, w->class_name, AVERAGER_BARE);
+    char state_prefix[GROUP_KEY_MAX], prefix[GROUP_KEY_MAX];
+    struct averager_walk bare = { .w = w,
+                                  .prefix = w->prefix,
+                                  .class_name = w->class_name,
+                                  .kind = AVERAGER_BARE },
+                         state = { .w = w,
+                                   .prefix = state_prefix,
+                                   .class_name = "TrainingStateAverager",
+                                   .kind = AVERAGER_STATE },
+                         gradient = { .w = w,
+                                      .prefix = prefix,
+                                      .class_name = "GradientAverager",
+                                      .kind = AVERAGER_GRADIENT };
+    if (w->prefix) walk_averager(&bare);
     if (w->run) {
-        snprintf(prefix, sizeof prefix, "%.200s_state_averager", w->run);
-        one_averager(w, prefix, "TrainingStateAverager", AVERAGER_STATE);
+        snprintf(state_prefix, sizeof state_prefix, "%.200s_state_averager", w->run);
+        walk_averager(&state);
         snprintf(prefix, sizeof prefix, "%.200s_grad_averager", w->run);
-        one_averager(w, prefix, "GradientAverager", AVERAGER_GRADIENT);
+        gradient.tensors = state.tensors;
+        gradient.count = state.count;
+        walk_averager(&gradient);
+        walk_report(w, 1);
     }
+    clear(&bare);
+    clear(&gradient);
+    clear(&state); /* whose tensors the gradients' walk has read */
 }

@@ -47,7 +47,7 @@ static void send_part(struct allreduce_walk *x, struct talk_stream *s, size_t i,
 static int is_its_own(struct allreduce_walk *x, size_t i, const struct part_message *m)
 {
     const struct pl_part *p = &x->parts[i];
-    const struct tensor_message *t = &x->a->state.tensors[p->tensor];
+    const struct tensor_message *t = &x->a->tensors[p->tensor];
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)m->elements } };
     size_t n = tensor_elements(t);
     float *have = pl_alloc(n, sizeof *have), *got = pl_alloc(m->elements, sizeof *got);
@@ -106,13 +106,13 @@ static int with_reducer(struct allreduce_walk *x, int place, struct pl_err *err)
 static int cut(struct allreduce_walk *x, struct pl_err *err)
 {
     const struct averager_walk *a = x->a;
-    size_t n = a->state.count, total = 0, *elements = calloc(n + 1, sizeof *elements),
+    size_t n = a->count, total = 0, *elements = calloc(n + 1, sizeof *elements),
            *share = calloc(a->group.count, sizeof *share);
     enum pl_compression *method = calloc(n + 1, sizeof *method);
     double *fraction = calloc(a->group.count, sizeof *fraction);
     int rc = elements && share && method && fraction ? PL_OK : PL_ENOMEM;
     for (size_t i = 0; !rc && i < n; i++) {
-        total += elements[i] = tensor_elements(&a->state.tensors[i]);
+        total += elements[i] = tensor_elements(&a->tensors[i]);
         rc = compression_named(&method[i], a->w->compression, elements[i], a->w->threshold);
     }
     if (!rc) rc = group_shares(share, &a->group, total, err);

@@ -10,6 +10,7 @@
 #include "talk.h"
 
 struct swarm;
+struct rsa_key;
 
 struct walk {
     struct talk talk;         /* with the peer */
@@ -18,6 +19,8 @@ struct walk {
     struct multiaddr address; /* of the peer, with its ID */
     const struct pl_backend *be;
     const char *run;                 /* --run; NULL */
+    const struct rsa_key *key;       /* with --run: signs our progress record */
+    int has_reported;                /* it is in the DHT */
     const char *prefix, *class_name; /* --prefix: a bare averager; NULL */
     const char *compression;         /* how tensors are cut: the group's setting */
     size_t threshold, part_bytes;

@@ -62,6 +62,18 @@ if grep -q '^ok   hivemind 5.4  whose mean is what it handed on' "$work/log"; th
 start "$work/c" ready "$POTLUCK" average --json --prefix walk --tensors data/demo/codec.safetensors \
     --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 1 --timeout 300
 walk "an averager that leaves no time for a round" walked 50 "$(address "$work/c")" --prefix walk --wait 3
+trainer() { # alone in its run: it averages because we report ourselves
+    start "$work/d" batch "$POTLUCK" train --json --quiet --run walk --config test/program/tiny.json --limit 128 --threads 1 --target-batch 64 \
+        --batch 8 --slow 0.2 --steps 100000 --matchmaking-time 5 --save-every 0 --listen /ip4/127.0.0.1/tcp/0 --no-check --out "$work/o"
+    walked 70 "$(address "$work/d")" --run walk && ! grep 'a round with it' "$work/log"
+    status=$?
+    kill $last
+    wait $last
+    return $status
+}
+walk "a trainer without other peers, to the means of its gradients and parameters" trainer
+cp "$work/log" "$work/walked"
+check "both means were taken" sh -c '[ "$(grep -c "^ok   hivemind 5.4  each part is answered" "$0")" -eq 2 ]' "$work/walked"
 refuses 2 "no /p2p/ID" "$POTLUCK" conform --peer /ip4/127.0.0.1/tcp/1
 refuses 2 "'best' is not one of run" "$POTLUCK" conform --peer x --compression best
 
