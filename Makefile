@@ -16,7 +16,8 @@ BUILD    ?= build
 JOBS     ?= $(shell nproc)
 OPT      ?= -O2
 CFLAGS   ?= -g1 # lines for profiles and backtraces; -g takes an eighth longer to compile
-WARN      = -Wall -Wextra -Wpedantic -Wshadow -Wmissing-prototypes -Wstrict-prototypes
+# Callbacks and backends' operations have the parameters of their contract, whether they need them or not.
+WARN      = -Wall -Wextra -Wno-unused-parameter -Wpedantic -Wshadow -Wmissing-prototypes -Wstrict-prototypes
 # No -ffast-math, no -march=native, and no silent contraction: a fused multiply-add is written
 # where it is meant, and faster instructions are chosen at run time.
 ALLFLAGS  = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -ffp-contract=off -fPIC -MMD -MP $(SANITIZE) $(CFLAGS)
@@ -92,8 +93,6 @@ $(BUILD)/potluck: $(PROGRAM_O) $(BUILD)/libpotluck.a
 # Loops are turned into vectors where that leaves every bit as it was: without -ffast-math, no sum's
 # order changes. The whole VQGAN through the reference takes a third of the time.
 $(BUILD)/obj/ref/%.o $(BUILD)/obj/runtime/%.o: ALLFLAGS += $(if $(SANITIZE),,-O3)
-# cmocka calls every test with a state, which few use.
-$(BUILD)/obj/test/unit/%.o: ALLFLAGS += -Wno-unused-parameter
 
 $(BUILD)/libref.a: $(call obj,$(REF_C))
 	@rm -f $@

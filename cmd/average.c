@@ -31,7 +31,6 @@ struct requests {
 static int take_bits(void *options, const char *name, const char *value, struct pl_err *err)
 {
     struct requests *w = options;
-    (void)name;
     return take_group_bits(&w->averager.bits, value, err);
 }
 
@@ -39,7 +38,6 @@ static int take_robust(void *options, const char *name, const char *value, struc
 {
     struct requests *w = options;
     double validators; /* tensors from a file cannot be recomputed */
-    (void)name;
     if (!robust_named(&w->averager.clip, &w->averager.verify, &validators, value)) return PL_OK;
     return pl_fail(err, PL_EUSE,
                    "'%.40s' is not one of none, centered-clip[:RADIUS], "

@@ -28,7 +28,6 @@ struct view {
 /* Shard names are file names in --out, never paths. */
 static int take_stem(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    (void)name;
     ((struct options *)options)->stem = value;
     if (*value && *value != '.' && !strchr(value, '/')) return PL_OK;
     return pl_fail(err, PL_EUSE, "'%.80s' is not a file name without a folder or a leading dot",

@@ -16,7 +16,6 @@ FAST_CLONES static void update(const void *context, float *m, float *v, size_t a
     const struct step s = *(const struct step *)context;
     float *p = s.p + at;
     const float *g = s.g + at;
-    (void)sums;
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
         float gi = s.clip * g[i];

@@ -263,7 +263,6 @@ static int sum_first(float *sum, const struct pl_sender *from, int senders, size
         return 2;
     }
 #endif
-    (void)from, (void)senders, (void)at;
     memset(sum, 0, (size_t)n * sizeof *sum);
     return 0;
 }
@@ -360,7 +359,6 @@ static int delta_two_senders(const struct delta_source *a, float *delta, size_t 
         return 1;
     }
 #endif
-    (void)a, (void)delta, (void)at, (void)n;
     return 0;
 }
 

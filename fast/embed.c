@@ -17,7 +17,6 @@ int fast_embed(float *y, const float *table, const int32_t *ids, int M, int D, i
         memcpy(y + (size_t)m * (size_t)D, table + (size_t)ids[m] * (size_t)D,
                (size_t)D * sizeof *y);
     }
-    (void)rows;
     return PL_OK;
 }
 
@@ -37,6 +36,5 @@ int fast_embed_backward(float *dtable, const float *dy, const int32_t *ids, int 
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
     for (int i = 0; i < D; i += COLUMNS)
         add_columns(dtable + i, dy + i, ids, M, D, D - i < COLUMNS ? D - i : COLUMNS);
-    (void)rows;
     return PL_OK;
 }

@@ -39,7 +39,6 @@ static enum isa best_up_to(enum isa limit)
         __builtin_cpu_supports("avx512bw"))
         best = ISA_AVX512;
 #endif
-    (void)limit;
     return best;
 }
 

@@ -124,7 +124,6 @@ int fast_loss(double *loss, float *logp, float *dx, float *dW, float *db, const 
               const float *W, const float *b, const int32_t *label,
               const struct pl_loss_segment *segment, int segments, int B, int S, int D, int V)
 {
-    (void)V;
     for (int i = 0; i < segments; i++) {
         int rc = PL_OK;
         loss[i] = 0;

@@ -139,7 +139,6 @@ int ref_attention_backward(float *dqkv, const float *do_, const float *qkv_, con
     double(*sum)[3][H][d] = (double(*)[3][H][d])sum_;
     struct query w;
     int rc = query_init(&w, n, d);
-    (void)o, (void)lse;
     assert(dqkv != qkv_);
     if (!sum_) rc = PL_ENOMEM;
     for (int b = 0; rc == PL_OK && b < B; b++) {

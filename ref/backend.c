@@ -29,11 +29,7 @@ static int ref_set_precision(enum pl_precision precision)
     return precision == PL_FLOAT32 ? PL_OK : PL_EUSE;
 }
 /* A host's memory has no limit that a backend could set. */
-static int host_set_memory(size_t bytes)
-{
-    (void)bytes;
-    return PL_EUSE;
-}
+static int host_set_memory(size_t bytes) { return PL_EUSE; }
 static const char *host_memory_error(void) { return ""; }
 
 void pl_backend_ref(struct pl_backend *be)

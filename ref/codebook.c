@@ -53,7 +53,6 @@ int ref_code_rows(float *z, const float *table, const int32_t *code, int B, int 
             for (int d = 0; d < D; d++)
                 z[at(b, d, p, D, P)] = table[(size_t)n * (size_t)D + (size_t)d];
         }
-    (void)N;
     return PL_OK;
 }
 

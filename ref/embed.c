@@ -15,7 +15,6 @@ int ref_embed(float *y, const float *table, const int32_t *ids, int M, int D, in
         memcpy(y + (size_t)m * (size_t)D, table + (size_t)ids[m] * (size_t)D,
                (size_t)D * sizeof *y);
     }
-    (void)rows;
     return PL_OK;
 }
 
@@ -27,6 +26,5 @@ int ref_embed_backward(float *dtable, const float *dy, const int32_t *ids, int M
         /* dE[id_m] += dy_m, in the order of m: equal ids add to the same row */
         for (int i = 0; i < D; i++) row[i] += dy[(size_t)m * (size_t)D + (size_t)i];
     }
-    (void)rows;
     return PL_OK;
 }

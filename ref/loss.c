@@ -81,6 +81,5 @@ int ref_loss(double *loss, float *logp, float *dx, float *dW, float *db, const f
         }
         pl_free(z);
     }
-    (void)V;
     return PL_OK;
 }

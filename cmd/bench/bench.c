@@ -20,7 +20,6 @@ static const char *const section_names[] = { "parts",   "codes",    "attention",
 static int take_size(void *options, const char *name, const char *value, struct pl_err *err)
 {
     struct bench *b = options;
-    (void)name;
     for (int i = 0; i < BENCH_SIZES; i++)
         if (!strcmp(bench_sizes[i].name, value)) {
             b->chosen[i] = 1;

@@ -12,7 +12,6 @@
 static int take_gpus(void *options, const char *name, const char *value, struct pl_err *err)
 {
     struct compute *c = options;
-    (void)name;
     c->gpus = value;
     if (*value && (strspn(value, "0123456789,") == strlen(value) || !strcmp(value, "all")))
         return PL_OK;

@@ -4,11 +4,7 @@
 
 static volatile sig_atomic_t asked;
 
-static void on_signal(int number)
-{
-    (void)number;
-    asked = 1;
-}
+static void on_signal(int number) { asked = 1; }
 
 void interrupt_catch(struct interrupt *i)
 {

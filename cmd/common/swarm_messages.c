@@ -5,11 +5,7 @@
 
 #define MESSAGE_AFTER 3.0 /* s; longer waits need an explanation */
 
-static void print_wait(void *context, const char *text)
-{
-    (void)context;
-    fprintf(stderr, "potluck: %s\n", text);
-}
+static void print_wait(void *context, const char *text) { fprintf(stderr, "potluck: %s\n", text); }
 
 int cmd_membership_open(struct membership *m, struct auth **auth, struct pl_err *err)
 {

@@ -29,7 +29,6 @@ static void on_stored(void *context, int status)
 
 static void on_got(void *context, int status, const struct dht_result *r)
 {
-    (void)r;
     on_stored(context, status);
 }
 

@@ -33,7 +33,6 @@ static void on_connected(void *context, int status, const struct peer_id *peer,
                          const struct pl_err *err)
 {
     struct way *w = context;
-    (void)status, (void)peer, (void)err;
     w->wait = NULL;
     w->of->pending--;
 }

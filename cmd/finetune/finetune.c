@@ -92,7 +92,6 @@ static int add_data(struct requests *w, const char *path, struct pl_err *err)
 static int encode_bytes(int32_t *ids, size_t capacity, size_t *count, const void *tokenizer,
                         const char *text, size_t n)
 {
-    (void)tokenizer;
     *count = n;
     for (size_t i = 0; i < n && i < capacity; i++) ids[i] = (unsigned char)text[i];
     return PL_OK;
@@ -198,7 +197,6 @@ static int open_model(struct pl_gpt2 *m, const struct requests *w, const struct 
 
 static int take_data(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    (void)name;
     return add_data(options, value, err);
 }
 

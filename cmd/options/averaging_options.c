@@ -18,14 +18,12 @@ int take_group_bits(const char **bits, const char *value, struct pl_err *err)
 static int take_bits(void *options, const char *name, const char *value, struct pl_err *err)
 {
     struct averaging_options *o = options;
-    (void)name;
     return take_group_bits(&o->group_bits, value, err);
 }
 
 static int take_robust(void *options, const char *name, const char *value, struct pl_err *err)
 {
     struct averaging_options *o = options;
-    (void)name;
     if (!robust_named(&o->clip, &o->verify, &o->validators, value)) return PL_OK;
     return pl_fail(err, PL_EUSE,
                    "'%.40s' is not one of none, centered-clip[:RADIUS], btard[:VALIDATORS]", value);

@@ -183,7 +183,6 @@ static int closer(void *context, const struct option_row *row, void *options)
 {
     struct search *s = context;
     int distance = option_edit_distance(s->typed, s->length, row->name);
-    (void)options;
     if (!row->help || distance >= s->distance) return 0;
     s->distance = distance;
     s->row = row;
@@ -271,7 +270,6 @@ int options_parse(const struct command *c, void *options, int argc, char **argv,
     struct pl_err err = { "" };
     int rc = each_option(c->rows, options, store_initial, &err);
     assert(!rc); /* a default that its own row refuses */
-    (void)rc;
     return options_override(c, options, argc, argv, words, status);
 }
 

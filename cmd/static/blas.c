@@ -23,6 +23,6 @@ void cblas_sgemm(const enum CBLAS_ORDER order, const enum CBLAS_TRANSPOSE ta,
     }
 }
 
-void openblas_set_num_threads(int threads) { (void)threads; }
+void openblas_set_num_threads(int threads) {}
 
 char *openblas_get_corename(void) { return (char *)(uintptr_t) "no BLAS"; }

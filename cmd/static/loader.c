@@ -16,7 +16,6 @@ static const char *error;
 
 void *dlopen(const char *file, int mode)
 {
-    (void)mode;
     if (file && !strcmp(file, "libpl_fast.so")) return &fast;
     error = "not in the static program";
     return NULL;
@@ -38,15 +37,7 @@ char *dlerror(void)
     return (char *)(uintptr_t)now; /* as POSIX declares it; never written */
 }
 
-int dlclose(void *handle)
-{
-    (void)handle;
-    return 0;
-}
+int dlclose(void *handle) { return 0; }
 
 /* 0: no shared object holds that address. */
-int dladdr(const void *address, Dl_info *info)
-{
-    (void)address, (void)info;
-    return 0;
-}
+int dladdr(const void *address, Dl_info *info) { return 0; }

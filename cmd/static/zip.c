@@ -15,7 +15,6 @@ static int absent(const char *path, struct pl_err *err)
 int pl_zip_archive_open(struct archive **a, const char *path, const void *data, size_t bytes,
                         struct pl_err *err)
 {
-    (void)data, (void)bytes;
     *a = NULL;
     return absent(path, err);
 }
@@ -27,46 +26,34 @@ int pl_zip_archive_create(struct archive_out **out, const char *path, struct pl_
 }
 
 /* No archive is ever open. */
-void pl_zip_archive_close(struct archive *a) { (void)a; }
-size_t pl_zip_archive_count(const struct archive *a) { return (void)a, (size_t)0; }
+void pl_zip_archive_close(struct archive *a) {}
+size_t pl_zip_archive_count(const struct archive *a) { return (size_t)0; }
 
-const char *pl_zip_archive_name(const struct archive *a, size_t index)
-{
-    (void)a, (void)index;
-    return NULL;
-}
+const char *pl_zip_archive_name(const struct archive *a, size_t index) { return NULL; }
 
-long pl_zip_archive_find(const struct archive *a, const char *name)
-{
-    (void)a, (void)name;
-    return -1;
-}
+long pl_zip_archive_find(const struct archive *a, const char *name) { return -1; }
 
 int pl_zip_archive_stored(struct archive *a, size_t index, const void **data, size_t *bytes,
                           struct pl_err *err)
 {
-    (void)a, (void)index, (void)data, (void)bytes;
     return absent("archive", err);
 }
 
 int pl_zip_archive_read(struct archive *a, size_t index, void **data, size_t *bytes, size_t limit,
                         struct pl_err *err)
 {
-    (void)a, (void)index, (void)data, (void)bytes, (void)limit;
     return absent("archive", err);
 }
 
 int pl_zip_archive_add(struct archive_out *out, const char *name, const void *data, size_t bytes,
                        struct pl_err *err)
 {
-    (void)out, (void)name, (void)data, (void)bytes;
     return absent("archive", err);
 }
 
 int pl_zip_archive_write(struct archive_out *out, struct pl_err *err)
 {
-    (void)out;
     return absent("archive", err);
 }
 
-void pl_zip_archive_discard(struct archive_out *out) { (void)out; }
+void pl_zip_archive_discard(struct archive_out *out) {}

@@ -29,14 +29,12 @@
 
 static int take_without(void *options, const char *name, const char *value, struct pl_err *err)
 {
-    (void)name;
     return train_data_without(&((struct train_requests *)options)->data, value, err);
 }
 
 int train_take_data(void *options, const char *name, const char *value, struct pl_err *err)
 {
     struct train_requests *w = options;
-    (void)name;
     if (w->given_count < OPTION_LIST_MAX) w->given[w->given_count++] = value;
     return train_data_add(&w->data, value, err);
 }
@@ -48,7 +46,6 @@ static int take_part(void *options, const char *name, const char *value, struct 
     char first[24];
     size_t n = strcspn(value, "/");
     int rc = option_integer(&w->parts, value[n] ? value + n + 1 : "", 1, INT32_MAX, err);
-    (void)name;
     snprintf(first, sizeof first, "%.*s", (int)(n < 20 ? n : 20), value);
     return rc ? rc : option_integer(&w->part, first, 1, w->parts, err);
 }

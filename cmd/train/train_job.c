@@ -285,11 +285,7 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     return rc;
 }
 
-static int is_interrupted(void *state)
-{
-    (void)state;
-    return interrupted();
-}
+static int is_interrupted(void *state) { return interrupted(); }
 
 /* Alone: g = mean over the target batch, then x = optimizer(x, g). */
 static int one_step(struct state *s, struct pl_err *err)

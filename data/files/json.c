@@ -50,7 +50,6 @@ static void release(void *p)
 static size_t next_input(void *buffer, size_t capacity, void *context)
 {
     size_t n = load.bytes - load.at < capacity ? load.bytes - load.at : capacity;
-    (void)context;
     if (load.failed) return (size_t)-1;
     memcpy(buffer, load.text + load.at, n);
     load.at += n;

@@ -40,12 +40,11 @@ static void file_close(struct pl_source *s) { close(((struct file_source *)s)->f
 static int memory_read(struct pl_source *s, uint64_t at, void *out, size_t bytes,
                        struct pl_err *err)
 {
-    (void)err;
     memcpy(out, ((struct memory_source *)s)->data + at, bytes);
     return PL_OK;
 }
 
-static void memory_close(struct pl_source *s) { (void)s; }
+static void memory_close(struct pl_source *s) {}
 
 int pl_source_file(struct pl_source **out, const char *path, struct pl_err *err)
 {

@@ -30,9 +30,9 @@ static void on_error(j_common_ptr c)
     longjmp(j->out, 1);
 }
 
-static void on_message(j_common_ptr c) { (void)c; }
+static void on_message(j_common_ptr c) {}
 
-static void source_begin_end(j_decompress_ptr d) { (void)d; }
+static void source_begin_end(j_decompress_ptr d) {}
 
 static boolean source_more(j_decompress_ptr d)
 {

@@ -25,7 +25,7 @@ static void on_error(png_structp png, png_const_charp text)
     png_longjmp(png, 1);
 }
 
-static void on_warning(png_structp png, png_const_charp text) { (void)png, (void)text; }
+static void on_warning(png_structp png, png_const_charp text) {}
 
 static png_voidp allocate(png_structp png, png_alloc_size_t n)
 {
@@ -35,11 +35,7 @@ static png_voidp allocate(png_structp png, png_alloc_size_t n)
     return p;
 }
 
-static void release(png_structp png, png_voidp p)
-{
-    (void)png;
-    free(p);
-}
+static void release(png_structp png, png_voidp p) { free(p); }
 
 static void take(png_structp png, png_bytep out, png_size_t n)
 {
@@ -112,7 +108,7 @@ static void give(png_structp png, png_bytep data, png_size_t n)
     out->bytes += n;
 }
 
-static void nothing_to_flush(png_structp png) { (void)png; }
+static void nothing_to_flush(png_structp png) {}
 
 static int encode(png_structp png, png_infop info, struct output *out, const struct pl_image *image)
 {

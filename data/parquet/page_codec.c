@@ -135,7 +135,6 @@ static void *brotli_allocate(void *context, size_t n)
 static void brotli_release(void *context, void *data)
 {
     struct brotli_block *block;
-    (void)context;
     if (!data) return;
     block = (struct brotli_block *)((char *)data - offsetof(struct brotli_block, data));
     *block->link = block->next;

@@ -6,28 +6,18 @@
  *   opening      phi = x,  b = 0                        local SGD and its kin */
 #include "outer.h"
 
-int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr)
-{
-    (void)o, (void)x, (void)g, (void)lr;
-    return PL_OUTER_STEP;
-}
+int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr) { return PL_OUTER_STEP; }
 
 int pl_outer_send_gradient(struct pl_outer *o, float *x, float *g, double lr)
 {
-    (void)o, (void)x, (void)g, (void)lr;
     return PL_OUTER_SEND;
 }
 
-int pl_outer_next_gradient(struct pl_outer *o, float *x)
-{
-    (void)o, (void)x;
-    return PL_OUTER_GRADIENT;
-}
+int pl_outer_next_gradient(struct pl_outer *o, float *x) { return PL_OUTER_GRADIENT; }
 
 /* Steps that were skipped count, too: all peers send after the same number of their own steps. */
 int pl_outer_send_every_H(struct pl_outer *o, float *x)
 {
-    (void)x;
     return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
 }
 

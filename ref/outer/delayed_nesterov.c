@@ -34,7 +34,6 @@ static int open_asynchronous(struct pl_outer *o, const float *x, struct pl_err *
  * Steps taken before a failed exchange count: theta_r still holds them. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
-    (void)g;
     return pl_outer_send_change(o, out, pl_outer_get(o, "start"), x);
 }
 
@@ -83,7 +82,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     float *delta;
     size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     int rc, counted = 0;
-    (void)g;
     delta = be->alloc(o->n * sizeof *delta);
     rc = delta ? PL_OK : PL_ENOMEM;
     for (int k = 0; !rc && k < count; k++) {

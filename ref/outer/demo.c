@@ -50,7 +50,6 @@ static size_t all_bytes(const struct pl_outer *o)
 /* m_r = 0. The momentum is all that a peer remembers: x is equal on all, so there is no phi. */
 static int open_demo(struct pl_outer *o, const float *x, struct pl_err *err)
 {
-    (void)x;
     if (o->setup.chunk < 1 || o->setup.chunk > PL_CHUNK_SIDE_MAX || o->setup.topk < 1)
         return pl_fail(err, PL_EUSE,
                        "%d entries of chunks with sides of %d: at least 1, at most %d",
@@ -108,7 +107,6 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     float *m = pl_outer_get(o, "momentum");
     size_t at = 0, all = all_bytes(o);
     int rc = pl_outer_reserve(o, all);
-    (void)x, (void)g;
     if (!rc && out->weight == 0) memset(o->out, 0, all);
     for (int i = 0; !rc && out->weight > 0 && i < o->setup.count; i++) {
         struct part p = part_of(o, i);

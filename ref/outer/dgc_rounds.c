@@ -27,7 +27,6 @@ static size_t count_of(const struct pl_outer *o) { return pl_dgc_count(o->n, 1 -
  * thousands of small gradients add up without rounding them away. */
 static int open_dgc(struct pl_outer *o, const float *x, struct pl_err *err)
 {
-    (void)x;
     if (!(o->setup.share > 0) || o->setup.share > 1 || o->n > UINT32_MAX)
         return pl_fail(err, PL_EUSE, "a share of %g of %zu entries: above 0, at most 1, of 2^32",
                        o->setup.share, o->n);
@@ -45,7 +44,6 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     float *host = pl_alloc(o->n, sizeof *host);
     double *wide = pl_alloc(o->n, sizeof *wide);
     int rc = host && wide ? s->be->get(host, g, o->n * sizeof *host) : PL_ENOMEM;
-    (void)x, (void)lr;
     for (size_t i = 0; !rc && i < o->n; i++) wide[i] = host[i];
     /* Momentum is accumulated before the choice (momentum correction): an entry that waits k steps
      * is sent with the velocity that k steps of dense momentum SGD would have given it. */
@@ -66,7 +64,6 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     uint32_t *index = pl_alloc(count, sizeof *index);
     double *value = pl_alloc(count, sizeof *value), *a = state_of(o, "accumulated");
     int rc = index && value ? PL_OK : PL_ENOMEM;
-    (void)x, (void)g;
     out->bytes = count * 8;
     if (!rc) rc = pl_outer_reserve(o, out->bytes);
     if (!rc) memset(o->out, 0, out->bytes);

@@ -17,14 +17,12 @@
 /* phi = x,  b = 0 */
 static int open_diloco(struct pl_outer *o, const float *x, struct pl_err *err)
 {
-    (void)err;
     return pl_outer_open_phi(o, x);
 }
 
 /* mu = 0 and nu = 1: phi becomes the mean of the theta_r. */
 static int open_local_sgd(struct pl_outer *o, const float *x, struct pl_err *err)
 {
-    (void)err;
     o->setup.mu = 0;
     o->setup.nu = 1;
     return pl_outer_open_phi(o, x);
@@ -34,7 +32,6 @@ static int open_local_sgd(struct pl_outer *o, const float *x, struct pl_err *err
  * weight 0. Steps taken before a failed exchange count: theta_r still holds them. */
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
-    (void)g;
     return pl_outer_send_change(o, out, pl_outer_get(o, "phi"), x);
 }
 
@@ -48,7 +45,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     double total = 0, squares = 0;
     size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     int rc, restarts;
-    (void)g;
     mean = be->alloc(o->n * sizeof *mean);
     rc = mean ? pl_outer_mean(o, mean, &total, in, count, bytes, 0, o->n) : PL_ENOMEM;
     /* b = mu b + mean,  phi = phi - nu (mean + mu b):  outer_steps.c */

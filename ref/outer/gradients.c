@@ -15,7 +15,6 @@
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     int rc = pl_outer_encode(o, g, o->n);
-    (void)x;
     out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     return rc ? rc : PL_OUTER_RECEIVE;
 }
@@ -34,7 +33,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     double total = 0;
     size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     int rc;
-    (void)x;
     /* g = sum_r w_r g_r / sum_r w_r, in place of the own one */
     rc = pl_outer_mean(o, g, &total, in, count, bytes, 0, o->n);
     if (rc || total == 0) return rc ? rc : PL_OUTER_GRADIENT;

@@ -32,7 +32,6 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     size_t bytes = o->n * sizeof(float);
     float *phi = pl_outer_get(o, "phi"), *change = be->alloc(bytes);
     int rc = change ? be->copy(change, x, o->n) : PL_ENOMEM;
-    (void)g;
     if (!rc) rc = be->axpy(change, -1, phi, o->n);
     if (!rc) rc = pl_outer_reserve(o, 2 * bytes);
     if (!rc) rc = be->get(o->out, phi, bytes);
@@ -55,7 +54,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     double total = 0, changes = 0, squares = 0;
     size_t half = o->n * sizeof(float);
     int rc;
-    (void)g;
     change = s->be->alloc(2 * o->n * sizeof *change);
     mean = change + o->n;
     rc = change ? pl_outer_mean(o, mean, &total, in, count, 2 * half, 0, o->n) : PL_ENOMEM;

@@ -33,7 +33,6 @@ static double *state_of(const struct pl_outer *o, const char *name)
 static int open_onebit(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     size_t n = padded_of(o) * sizeof(double);
-    (void)x;
     if (o->setup.warm_up < 1)
         return pl_fail(err, PL_EUSE, "%d steps of warm-up: at least one, which v is learnt from",
                        o->setup.warm_up);
@@ -56,7 +55,6 @@ static int is_warm(const struct pl_outer *o)
 /* Nothing here: g travels in the warm-up, and afterwards m_r is made when the message is. */
 static int before_step(struct pl_outer *o, float *x, float *g, double lr)
 {
-    (void)x, (void)g, (void)lr;
     o->counter[PHASE] = 0;
     return PL_OUTER_SEND;
 }
@@ -93,7 +91,6 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     size_t padded = padded_of(o), slice = slice_of(o);
     double *gradient, scale;
     int rc;
-    (void)x;
     if (!is_warm(o)) {
         rc = pl_outer_encode(o, g, o->n);
         out->bytes = o->n * sizeof(float);

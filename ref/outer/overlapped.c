@@ -20,7 +20,6 @@ enum { ROUND_WEIGHT = PL_OUTER_OWN }; /* whether the own Delta^t is worth sendin
 static int open_overlapped(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     size_t bytes = o->n * sizeof(float);
-    (void)err;
     if (!pl_outer_add(o, "delta", bytes, 0) || !pl_outer_add(o, "delta before", bytes, 0))
         return PL_ENOMEM;
     return pl_outer_open_phi(o, x);
@@ -82,7 +81,6 @@ static int after_step(struct pl_outer *o, float *x)
 static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g)
 {
     int rc = pl_outer_encode(o, pl_outer_get(o, "delta"), o->n);
-    (void)x, (void)g;
     out->bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     out->weight = (double)o->counter[ROUND_WEIGHT];
     return rc ? rc : PL_OUTER_GRADIENT;
@@ -97,7 +95,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     float *mean;
     size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
     int rc;
-    (void)g;
     mean = be->alloc(o->n * sizeof *mean);
     rc = mean ? pl_outer_mean(o, mean, &total, in, count, bytes, 0, o->n) : PL_ENOMEM;
     if (!rc && total == 0) rc = be->fill(mean, 0, o->n);

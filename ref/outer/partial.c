@@ -77,7 +77,6 @@ static int open_partial(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     uint32_t *index;
     size_t n = 0;
-    (void)x;
     if (!(o->setup.share > 0) || o->setup.share > 1)
         return pl_fail(err, PL_EUSE, "a share of %g at a time: above 0, at most 1", o->setup.share);
     for (int i = 0; i < o->setup.count; i++) {
@@ -152,7 +151,6 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     size_t n = values_in_turn(o);
     float *packed = pl_alloc(n, sizeof *packed);
     int rc = packed ? pl_outer_reserve(o, n * sizeof *packed) : PL_ENOMEM;
-    (void)g;
     if (!rc) rc = move(o, x, packed, 1);
     if (!rc) pl_copy_little(o->out, packed, sizeof *packed, n);
     pl_free(packed);
@@ -170,7 +168,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     float *mean = be->alloc(bytes), *packed = pl_alloc(n, sizeof *packed);
     double total = 0;
     int rc = mean && packed ? PL_OK : PL_ENOMEM;
-    (void)g;
     if (!rc) rc = pl_outer_mean(o, mean, &total, in, count, bytes, 0, n);
     /* total = 0: no message was good, and x stays */
     if (!rc && total > 0) rc = be->get(packed, mean, bytes);

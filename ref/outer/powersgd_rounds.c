@@ -20,7 +20,6 @@ static int open_powersgd(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     size_t n_p, n_q, whole;
     int rc = PL_OK;
-    (void)x;
     if (o->setup.powersgd_rank < 1)
         return pl_fail(err, PL_EUSE, "rank %d: at least 1", o->setup.powersgd_rank);
     pl_powersgd_sizes(o, &n_p, &n_q, &whole);
@@ -41,7 +40,6 @@ static int open_powersgd(struct pl_outer *o, const float *x, struct pl_err *err)
 static int before_step(struct pl_outer *o, float *x, float *g, double lr)
 {
     int rc = PL_OK;
-    (void)x, (void)lr;
     o->counter[PHASE] = 1;
     for (int i = 0; !rc && i < o->setup.count; i++) {
         struct pl_powersgd_part part = pl_powersgd_part(o, i, g);
@@ -60,7 +58,6 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     size_t n_p, n_q, whole, n;
     float *q = pl_outer_get(o, "q"), *all = q;
     int rc = PL_OK;
-    (void)x;
     pl_powersgd_sizes(o, &n_p, &n_q, &whole);
     if (o->counter[PHASE]) rc = pl_powersgd_copy_whole(o, q + n_q, g, 0);
     else all = pl_outer_get(o, "p");
@@ -154,7 +151,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
                  int count)
 {
     size_t n_p, n_q, whole;
-    (void)x;
     pl_powersgd_sizes(o, &n_p, &n_q, &whole);
     return o->counter[PHASE] ? take_q(o, g, in, count, n_q, whole) : take_p(o, g, in, count, n_p);
 }

@@ -41,7 +41,6 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     size_t all = pl_sparseloco_bytes(o);
     double squares;
     int rc = pl_outer_reserve(o, all);
-    (void)g;
     /* e = beta e + phi - theta */
     if (!rc) rc = be->scale(e, (float)o->setup.beta, o->n);
     if (!rc) rc = be->axpy(e, 1, pl_outer_get(o, "phi"), o->n);
@@ -80,7 +79,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     struct pl_outer_message *kept = pl_alloc((size_t)count, sizeof *kept);
     double squares = 0;
     int rc, n = 0, is_received = 0, loses_nothing;
-    (void)g;
     G = be->alloc(o->n * sizeof *G);
     rc = kept && G ? be->sumsq(&squares, x, o->n) : PL_ENOMEM;
     for (int r = 0; !rc && r < count; r++) {

@@ -83,7 +83,6 @@ static int scan(struct pl_outer *o)
 /* Several fragments may be due at one step; each call of the loop continues the scan. */
 static int after_step(struct pl_outer *o, float *x)
 {
-    (void)x;
     o->counter[CURSOR] = 0;
     return scan(o);
 }
@@ -103,7 +102,6 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     int p = (int)o->counter[CURSOR], rc;
     size_t n, at = 0;
     float *phi = pl_outer_get(o, "phi"), *delta;
-    (void)g;
     if (o->counter[CURSOR] >= (uint64_t)o->setup.fragments) return PL_EUSE; /* nothing is due */
     n = values_of(o, p);
     delta = be->alloc(n * sizeof *delta);
@@ -147,7 +145,6 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     size_t n, at = 0;
     float *phi = pl_outer_get(o, "phi"), *b = pl_outer_get(o, "momentum"), *mean;
     double total = 0;
-    (void)g;
     if (o->counter[CURSOR] >= (uint64_t)s->fragments) return PL_EUSE;
     n = values_of(o, p);
     mean = s->be->alloc(n * sizeof *mean);

@@ -230,7 +230,6 @@ void allreduce_verify_expire(struct allreduce *x, double now)
 void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job_of *job)
 {
     struct verifier *r = x->verify.verifier;
-    (void)job;
     x->verify.state = VERIFY_WAITING;
     verifier_stepped(r, now);
     /* Broadcast here is n - 1 calls: libp2p streams are between two peers. */

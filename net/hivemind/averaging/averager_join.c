@@ -27,7 +27,7 @@ static void drive(struct averager *a);
 /* --- declarations ----------------------------------------------------------------------------- */
 
 /* Whether it was stored shows by whether others find us; the next window declares again. */
-static void on_stored(void *context, int status) { (void)context, (void)status; }
+static void on_stored(void *context, int status) {}
 
 static void on_declare(void *context, double expiration, int active)
 {
@@ -128,7 +128,6 @@ static void on_poll(void *context)
 static void asking_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
-    (void)s;
     matchmaking_message(&a->search.mm, averager_now(a), data, n);
     drive(a);
 }
@@ -136,7 +135,6 @@ static void asking_message(void *context, struct rpc_stream *s, const uint8_t *d
 static void asking_end(void *context, struct rpc_stream *s)
 {
     struct averager *a = context;
-    (void)s;
     /* If the stream ends before BEGIN_ALLREDUCE, the leader has given us up. */
     matchmaking_leader_gone(&a->search.mm, averager_now(a));
     drive(a);
@@ -229,7 +227,6 @@ static void free_request(struct join_request *request)
 static void on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
 {
     struct join_request *request = stream;
-    (void)context;
     /* The first answer leaves the stream open if it was ACCEPTED; the group's begin, or its
      * end, follows. */
     rpc_send(request->caller.stream, data, n);
@@ -256,7 +253,6 @@ static void request_message(void *context, struct rpc_stream *s, const uint8_t *
 static void request_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct join_request *request = context;
-    (void)s, (void)status, (void)why;
     matchmaking_request_gone(&averager_of(request)->search.mm, request);
     free_request(request);
 }

@@ -98,7 +98,6 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
 {
     struct part_stream *p = context;
     struct averager *a = averager_of(p);
-    (void)s;
     if (p->state == PART_STREAM_ATTACHED) {
         allreduce_message(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN, data, n);
         averager_drive(a);
@@ -119,7 +118,6 @@ static void part_end(void *context, struct rpc_stream *s)
 {
     struct part_stream *p = context;
     struct averager *a = averager_of(p);
-    (void)s;
     if (p->state != PART_STREAM_ATTACHED) return;
     allreduce_ended(a->round.x, loop_now(a->loop), p->place, ALLREDUCE_IN);
     averager_drive(a);
@@ -131,7 +129,6 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
 {
     struct part_stream *p = context;
     struct averager *a = averager_of(p);
-    (void)s, (void)status;
     if (p->state != PART_STREAM_ATTACHED) {
         averager_part_free(p);
         return;

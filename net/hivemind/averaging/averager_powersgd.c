@@ -126,7 +126,6 @@ static void on_rank_loaded(void *context, int status, const struct peer_id *dono
                            struct state_load *state, const struct pl_err *err)
 {
     struct averager *a = context;
-    (void)status, (void)donor, (void)state, (void)err;
     /* From the loop: the download is still in its callback. */
     timer_start(a->loop, &a->powersgd.limit, 0, answer_rank, a);
 }

@@ -29,7 +29,6 @@ static int reaches_last_group(const struct averager *a)
 static void on_connected(void *context, int status, const struct peer_id *peer,
                          const struct pl_err *err)
 {
-    (void)context, (void)status, (void)peer, (void)err;
 }
 
 /* Through the relay at first; DCUtR then makes the connection a direct one, where the routers allow

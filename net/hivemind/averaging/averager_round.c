@@ -21,7 +21,6 @@ static void out_message(void *context, struct rpc_stream *s, const uint8_t *data
 {
     struct out_stream *out = context;
     struct averager *a = out->a;
-    (void)s;
     allreduce_message(a->round.x, now_of(a), out->place, ALLREDUCE_OUT, data, n);
     averager_drive(a);
 }
@@ -31,7 +30,6 @@ static void out_end(void *context, struct rpc_stream *s)
 {
     struct out_stream *out = context;
     struct averager *a = out->a;
-    (void)s;
     out->state = OUT_STREAM_OPEN; /* nothing more will come: no use in lingering */
     allreduce_ended(a->round.x, now_of(a), out->place, ALLREDUCE_OUT);
     averager_drive(a);
@@ -41,7 +39,6 @@ static void out_failed(void *context, struct rpc_stream *s, int status, const ch
 {
     struct out_stream *out = context;
     struct averager *a = out->a;
-    (void)s, (void)status;
     out->state = OUT_STREAM_OPEN;
     allreduce_failed(a->round.x, now_of(a), out->place, ALLREDUCE_OUT, why);
     averager_drive(a);
@@ -51,7 +48,6 @@ static void out_drained(void *context, struct rpc_stream *s)
 {
     struct out_stream *out = context;
     struct averager *a = out->a;
-    (void)s;
     /* The connection has taken all bytes: the next part may go. */
     allreduce_drained(a->round.x, now_of(a), out->place);
     averager_drive(a);
@@ -162,18 +158,10 @@ static void on_finish(void *context, size_t peer, enum allreduce_way way)
     if (way == ALLREDUCE_OUT && s) a->round.out[peer].state = OUT_STREAM_FINISHED;
 }
 
-static void linger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
-{
-    (void)context, (void)s, (void)data, (void)n;
-}
-static void linger_end(void *context, struct rpc_stream *s)
-{
-    (void)context;
-    rpc_close(s);
-}
+static void linger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n) {}
+static void linger_end(void *context, struct rpc_stream *s) { rpc_close(s); }
 static void linger_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
-    (void)context, (void)status, (void)why;
     rpc_close(s);
 }
 

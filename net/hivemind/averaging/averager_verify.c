@@ -140,11 +140,7 @@ static void forget(struct verify_call *t)
 }
 
 /* A peer that did not receive it times out or voids the round; there is nothing to do here. */
-static void on_answered(void *context, const struct rpc_result *r)
-{
-    (void)r;
-    forget(context);
-}
+static void on_answered(void *context, const struct rpc_result *r) { forget(context); }
 
 static void send_packet(struct averager *a, const struct peer_id *peer, const uint8_t *data,
                         size_t n)

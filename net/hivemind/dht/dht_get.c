@@ -77,10 +77,7 @@ static int merge_own(struct dht_result *best, struct dht_core *n, const struct d
 /* --- refetching ------------------------------------------------------------------------------- */
 
 /* The search itself has put the newer record into the cache (cache_found). */
-static void on_refetched(void *context, int status, const struct dht_result *r)
-{
-    (void)context, (void)status, (void)r;
-}
+static void on_refetched(void *context, int status, const struct dht_result *r) {}
 
 /* Those that are due are fetched; one timer serves all, set to the earliest of the others. */
 static void on_refetch_timer(void *context)

@@ -78,7 +78,6 @@ static void on_sample(void *context, const struct dht_contact *who, const struct
 {
     struct dht_join *j = context;
     double error = r->status ? NAN : clock_error(j->core, r);
-    (void)who;
     if (isfinite(error) && j->sample_count < DHT_CLOCK_PEERS) j->samples[j->sample_count++] = error;
     if (--j->samples_awaited) return;
     set_clock(j);
@@ -172,7 +171,6 @@ static void on_join_timer(void *context) { enter(context); }
 static void on_walked(void *context, struct dht_walk *w)
 {
     struct dht_join *j = context;
-    (void)w;
     if (j->samples_awaited) return;
     /* Another round of questions only if the initial peers disagree with our clock: then it matters
      * whether it is they or we that are wrong. */
@@ -213,7 +211,6 @@ static void finish_initial(struct dht_initial *it, const char *why)
 static void on_pong(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_initial *it = context;
-    (void)who;
     if (r->status == PL_EPROTO && it->join->core->auth) {
         char why[128];
         snprintf(why, sizeof why, "refused us (access token?): %.80s", r->error);
@@ -325,7 +322,7 @@ static void ping_silent(struct dht_join *j, double now)
 }
 
 /* Nothing to do: nodes that answered are in the table now. */
-static void on_refreshed(void *context, struct dht_walk *w) { (void)context, (void)w; }
+static void on_refreshed(void *context, struct dht_walk *w) {}
 
 /* One search at most each time: it costs some 20 calls, and there may be dozens of buckets. */
 static void on_upkeep(void *context)

@@ -20,7 +20,6 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
     struct dht_task *t = context;
     struct dht_pings *p = t->part;
     struct dht_pong pong = { .seconds = r->seconds, .clock_error = NAN, .error = r->error };
-    (void)who;
     if (r->pong) {
         pong.has_id = r->pong->has_id;
         pong.id = r->pong->id;
@@ -69,7 +68,6 @@ static void on_proof(void *context, const struct dht_contact *who, const struct 
     struct dht_members *members = &p->core->members;
     /* Whatever the answer's status was: only a valid token that has been seen counts. */
     int admitted = !p->core->auth || dht_members_has(members, &who->peer, dht_core_time(p->core));
-    (void)r;
     unlink_task(&p->admissions, t);
     if (!admitted) dht_members_refuse(members, &who->peer, loop_now(p->core->loop));
     if (!t->cancelled) t->admitted(t->context, admitted ? PL_OK : PL_EPROTO);

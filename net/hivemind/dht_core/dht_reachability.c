@@ -87,7 +87,6 @@ static void on_checked(void *context, int status, const struct multiaddr *at, co
 {
     struct dht_reachability_check *check = context;
     struct dht_reachability *r = check->of;
-    (void)why;
     check->question = NULL;
     r->could += !status;
     if (!status) r->is_translated = host_is_translated(r->core->host, at);

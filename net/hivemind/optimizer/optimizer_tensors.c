@@ -156,7 +156,7 @@ static int apply_delayed(void *context)
 
 /* Nothing to do: the state was written into the flat buffer, and the event that follows
  * publishes it. */
-static int loaded(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
+static int loaded(void *context, int64_t epoch) { return PL_OK; }
 
 /* --- open, close ------------------------------------------------------------------------------ */
 

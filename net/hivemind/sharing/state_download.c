@@ -70,7 +70,6 @@ static void load_message(void *context, struct rpc_stream *s, const uint8_t *dat
     struct state_download *d = context;
     struct state_load *l = &d->load;
     int rc;
-    (void)s;
     /* The first message of a donor counts it as one that gives anything at all. */
     d->arrived += !d->pace.bytes;
     d->pace.bytes += n;
@@ -100,7 +99,6 @@ static void load_end(void *context, struct rpc_stream *s)
     struct state_download *d = context;
     /* Whole: metadata, and as many tensors with as many values as announced. */
     int rc = state_load_finish(&d->load, &d->why);
-    (void)s;
     if (rc) {
         next_donor(d, rc);
         return;
@@ -194,7 +192,6 @@ static void judge_state(void *context)
 static void load_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
     struct state_download *d = context;
-    (void)s;
     next_donor(d, pl_fail(&d->why, status == PL_EUSE ? PL_EIO : status, "state: %.400s", why));
 }
 

@@ -45,7 +45,7 @@ static void drop_snapshot(struct state_snapshot *s)
 
 /* --- announcing ------------------------------------------------------------------------------- */
 
-static void on_stored(void *context, int status) { (void)context, (void)status; }
+static void on_stored(void *context, int status) {}
 
 static void announce(void *context)
 {
@@ -120,7 +120,6 @@ static void giving_message(void *context, struct rpc_stream *s, const uint8_t *d
 static void giving_drained(void *context, struct rpc_stream *s)
 {
     struct giving *g = context;
-    (void)s;
     /* The connection has taken the last message: encode the next. */
     if (g->snapshot) give(g);
 }
@@ -129,7 +128,6 @@ static void giving_failed(void *context, struct rpc_stream *stream, int status, 
 {
     struct giving *g = context;
     struct state_share *s = share_of(g);
-    (void)stream, (void)status, (void)why;
     free_giving(g);
     give_next(s);
 }

@@ -257,7 +257,6 @@ static void close_averagers(struct request *w)
 static void on_withdrawn(void *context, int status)
 {
     struct request *w = context;
-    (void)status;
     timer_stop(&w->c->report.timer);
     close_averagers(w);
 }

@@ -36,7 +36,6 @@ static int64_t highest_epoch(const struct training *c, int64_t most)
 static void on_answer(void *context, int status, const struct dht_pong *pong)
 {
     struct claimant_ping *p = context;
-    (void)pong;
     p->task = NULL;
     /* Only silence says something: a living peer's claim stands. */
     if (!status) return;
@@ -153,7 +152,6 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
                       struct state_load *state, const struct pl_err *err)
 {
     struct request *w = context;
-    (void)donor;
     *w->state = *state;
     memset(state, 0, sizeof *state);
     if (status) *w->err = *err;

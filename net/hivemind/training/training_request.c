@@ -37,7 +37,7 @@ int request_wait(struct request *w, loop_fn *begin)
 double training_now(const struct training *c) { return dht_node_time(c->o.node); }
 
 /* A record that did not arrive is not stored again: the next report replaces it within 30 s. */
-static void on_stored(void *context, int status) { (void)context, (void)status; }
+static void on_stored(void *context, int status) {}
 
 /* Each peer writes under its own subkey of a common dictionary: the hash of its signing key. No
  * other peer can sign for that subkey, so none can overwrite it. [spec hivemind-protocol 2.1] */

@@ -134,7 +134,6 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *c, const
     struct authority_server *s = context;
     struct join *j = *state;
     size_t n = strlen(url);
-    (void)version;
     if (!j) { /* headers alone are here */
         if (!(j = *state = calloc(1, sizeof *j))) return MHD_NO;
         j->body.limit = AUTHORITY_BODY_MAX + 1;
@@ -162,7 +161,6 @@ static void on_over(void *context, struct MHD_Connection *c, void **state,
 {
     struct authority_server *s = context;
     struct join *j = *state;
-    (void)why;
     connections_answered(&s->connections, c);
     if (j) bytes_clear(&j->body);
     free(j);
@@ -176,7 +174,6 @@ static enum MHD_Result on_accept(void *context, const struct sockaddr *from, soc
 {
     struct authority_server *s = context;
     struct http_address address;
-    (void)n;
     http_address_of(&address, from);
     return handshakes_may_begin(&s->handshakes, &address, pl_seconds()) ? MHD_YES : MHD_NO;
 }

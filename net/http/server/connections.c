@@ -92,7 +92,6 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
                                  const char *value)
 {
     struct host_header *h = context;
-    (void)kind;
     if (strcasecmp(name, MHD_HTTP_HEADER_HOST)) return MHD_YES;
     h->value = value;
     h->count++;

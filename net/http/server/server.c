@@ -69,7 +69,6 @@ static ssize_t read_events(void *context, uint64_t position, char *to, size_t ca
     struct watcher *w = context;
     struct http_server *s = w->server;
     ssize_t n = 0;
-    (void)position;
     pthread_mutex_lock(&s->lock);
     if (s->closing) n = MHD_CONTENT_READER_END_OF_STREAM;
     else if (w->has_left) n = MHD_CONTENT_READER_END_WITH_ERROR;
@@ -218,7 +217,6 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     struct http_server *s = context;
     enum MHD_Result queued;
     struct MHD_Response *r = NULL;
-    (void)version, (void)upload;
     if (*state != &begun) { /* headers alone are here */
         *state = &begun;
         return MHD_YES;
@@ -250,7 +248,6 @@ static void on_over(void *context, struct MHD_Connection *connection, void **sta
                     enum MHD_RequestTerminationCode why)
 {
     struct http_server *s = context;
-    (void)state, (void)why;
     connections_answered(&s->connections, connection);
 }
 

@@ -175,7 +175,6 @@ static int must_wait(const struct connection *c)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct connection *c = handle->data;
-    (void)suggested;
     /* No buffer: libuv reads nothing, and calls on_read with UV_ENOBUFS. */
     *buf = must_wait(c) ? uv_buf_init(NULL, 0)
                         : uv_buf_init((char *)loop_scratch(c->of->core->loop), LOOP_SCRATCH);

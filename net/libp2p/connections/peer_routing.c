@@ -131,7 +131,6 @@ static void on_address_dialed(void *context, struct dial *d, int status, const s
 {
     struct host_wait *w = context;
     struct pl_err err;
-    (void)d;
     w->dial = NULL;
     pl_fail(&err, status, "%s", why);
     finish_wait(w, status, peer, &err);
@@ -252,7 +251,6 @@ static void on_dialed(void *context, struct dial *d, int status, const struct pe
 {
     struct peer_search *s = context;
     size_t i = 0;
-    (void)peer;
     while (s->dials[i] != d) i++;
     s->dials[i] = s->dials[--s->dial_count];
     if (status) {
@@ -348,7 +346,6 @@ struct host_wait *routing_connect(struct routing *r, const struct peer_id *id, d
 
 static void close_search(void *context, struct peer *p)
 {
-    (void)context;
     if (!p->search) return;
     pl_fail(&p->search->why, PL_EIO, "this peer is closing");
     end_search(p->search, PL_EIO);

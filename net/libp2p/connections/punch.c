@@ -78,7 +78,6 @@ static void on_dialed(void *context, struct dial *dial, int status, const struct
 {
     struct punch_dial *d = context;
     struct punch *p = d->punch;
-    (void)dial, (void)peer;
     d->dial = NULL;
     if (!status) {
         finish(p, PL_OK);

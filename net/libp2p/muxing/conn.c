@@ -29,7 +29,6 @@ static int find_security(void *context, const char *name, size_t n)
 
 static int find_muxer(void *context, const char *name, size_t n)
 {
-    (void)context;
     return strlen(muxers[0]) == n && !memcmp(muxers[0], name, n) ? 0 : -1;
 }
 

@@ -112,7 +112,6 @@ static void send_identity(struct stream *c)
 
 static void on_asked(void *context, struct stream *c)
 {
-    (void)context;
     send_identity(c);
     stream_close(c); /* lingers until it is out */
 }
@@ -185,7 +184,6 @@ static void on_readable(void *context, struct stream *c)
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c, (void)status, (void)why;
     finish(context);
 }
 

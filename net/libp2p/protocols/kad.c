@@ -150,7 +150,6 @@ static void on_request(void *context, struct stream *c)
 
 static void on_gone(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c, (void)status, (void)why;
     finish(context);
 }
 
@@ -300,7 +299,6 @@ static void on_no_answer(void *context)
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c, (void)status, (void)why;
     on_no_answer(context);
 }
 

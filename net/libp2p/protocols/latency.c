@@ -54,7 +54,6 @@ static void on_ping(void *context, int status, double rtt_s, const char *why)
 {
     struct entry *e = context;
     struct latency *d = e->owner;
-    (void)why;
     d->under_way--;
     e->pinging = 0;
     e->known = 1;

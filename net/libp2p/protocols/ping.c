@@ -44,7 +44,6 @@ static void on_late(void *context) { report(context, PL_EAGAIN, "no answer to a 
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
     report(context, status, why);
 }
 

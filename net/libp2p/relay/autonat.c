@@ -203,7 +203,6 @@ static void on_request(void *context, struct stream *c)
 
 static void on_request_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c, (void)status, (void)why;
     finish(context);
 }
 
@@ -301,7 +300,6 @@ static void on_answer(void *context, struct stream *c)
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
     report(context, status, NULL, why);
 }
 

@@ -148,7 +148,6 @@ static enum punch_role role_of(const struct upgrade *u)
 static void on_punched(void *context, struct punch *p, int status, const char *why)
 {
     struct upgrade *u = context;
-    (void)p, (void)why;
     u->punch = NULL;
     if (status && u->is_asker) ask(u);
     else finish(u);
@@ -178,7 +177,6 @@ static struct connection *relayed_connection(const struct host *h, const struct 
 
 static void on_failed(void *context, struct stream *s, int status, const char *why)
 {
-    (void)s, (void)status, (void)why;
     finish(context);
 }
 
@@ -231,7 +229,6 @@ static void ask(struct upgrade *u)
 static void on_reversed(void *context, struct punch *p, int status, const char *why)
 {
     struct upgrade *u = context;
-    (void)p, (void)why;
     u->punch = NULL;
     if (status) ask(u);
     else finish(u);

@@ -26,15 +26,10 @@ static void carrier_readable(void *context, struct stream *c)
     if (ended) connection_end(l, PL_EIO, "the relayed connection was closed");
 }
 
-static void carrier_drained(void *context, struct stream *c)
-{
-    (void)c;
-    connection_touch(context);
-}
+static void carrier_drained(void *context, struct stream *c) { connection_touch(context); }
 
 static void carrier_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
     connection_end(context, status, "the relayed connection was cut: %s", why);
 }
 
@@ -98,7 +93,6 @@ static void on_stopping_late(void *context) { drop_stopping(context); }
 
 static void on_stopping_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c, (void)status, (void)why;
     drop_stopping(context);
 }
 
@@ -176,7 +170,6 @@ static void lose(struct relay_user *u)
 
 static void on_reserve_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c, (void)status, (void)why;
     lose(context);
 }
 
@@ -322,7 +315,6 @@ static void on_dial_late(void *context)
 
 static void on_dial_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
     report(context, NULL, status, why);
 }
 

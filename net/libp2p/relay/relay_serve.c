@@ -141,7 +141,6 @@ static void pass(struct side *from)
 static void on_bytes(void *context, struct stream *c)
 {
     struct side *from = context;
-    (void)c;
     if (from->circuit->state == CIRCUIT_OPEN) pass(from);
 }
 
@@ -149,7 +148,6 @@ static void on_taken(void *context, struct stream *c)
 {
     struct side *to = context;
     struct circuit *k = to->circuit;
-    (void)c;
     if (k->state == CIRCUIT_OPEN) pass(to == &k->sides[0] ? &k->sides[1] : &k->sides[0]);
 }
 
@@ -157,7 +155,6 @@ static void on_gone(void *context, struct stream *c, int status, const char *why
 {
     struct side *side = context;
     struct circuit *k = side->circuit;
-    (void)c, (void)status, (void)why;
     if (side == &k->sides[1] && k->state == CIRCUIT_CALLING) refuse(k, RELAY_CONNECTION_FAILED);
     else finish(k);
 }

@@ -142,7 +142,6 @@ static void on_eof(struct rpc_stream *s, size_t rest)
 static void on_readable(void *context, struct stream *c)
 {
     struct rpc_stream *s = context;
-    (void)c;
     if (s->busy) return; /* credit was given inside a callback: we are in the loop below already */
     while (s->stream && s->credit) {
         struct cursor cursor;
@@ -176,7 +175,6 @@ static void on_readable(void *context, struct stream *c)
 static void on_drained(void *context, struct stream *c)
 {
     struct rpc_stream *s = context;
-    (void)c;
     if (!s->events.drained || s->out_ended) return;
     s->busy++;
     s->events.drained(s->context, s);
@@ -186,7 +184,6 @@ static void on_drained(void *context, struct stream *c)
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     struct rpc_stream *s = context;
-    (void)c;
     /* A server that has sent everything does not mind how the caller leaves. */
     if (s->server && s->in_ended && s->out_ended) return;
     fail(s, status, why);
@@ -312,20 +309,15 @@ void rpc_fail(struct rpc_stream *s, const char *text)
     end_server(s);
 }
 
-static void discard_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
-{
-    (void)context, (void)s, (void)data, (void)n;
-}
+static void discard_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n) {}
 
 static void discard_end(void *context, struct rpc_stream *s)
 {
-    (void)context;
     s->closed = 1; /* freed when the callback returns */
 }
 
 static void discard_failure(void *context, struct rpc_stream *s, int status, const char *why)
 {
-    (void)status, (void)why;
     discard_end(context, s);
 }
 

@@ -118,7 +118,6 @@ static void call_readable(void *context, struct stream *c)
 
 static void call_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c, (void)status, (void)why;
     cancel_call(context);
 }
 
@@ -256,7 +255,6 @@ static void request_readable(void *context, struct stream *c)
 
 static void request_failed(void *context, struct stream *c, int status, const char *why)
 {
-    (void)c;
     finish_failed(context, status, why);
 }
 

@@ -34,7 +34,6 @@ static int verify(X509_STORE_CTX *store, void *context)
     /* the whole chain, leaf included */
     STACK_OF(X509) *sent = X509_STORE_CTX_get0_untrusted(store);
     struct peer_id id;
-    (void)context;
     t->refusal.text[0] = 0;
     if (!cert || sk_X509_num(sent) != 1) {
         pl_fail(&t->refusal, PL_EPROTO, "tls: %d certificates, exactly one expected",
@@ -58,7 +57,6 @@ static int verify(X509_STORE_CTX *store, void *context)
 static int choose(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
                   const unsigned char *in, unsigned in_bytes, void *context)
 {
-    (void)ssl, (void)context;
     /* The muxer wherever it stands, then the plain name. */
     for (unsigned k = 0; k < sizeof protocols - 1; k += 1u + protocols[k])
         for (unsigned i = 0; i < in_bytes; i += 1u + in[i])

@@ -184,7 +184,6 @@ void stream_on_readable(void *context, struct yamux_stream *mux)
 {
     struct stream *s = mux->user;
     int gone;
-    (void)context;
     if (!s) return;
     read_on(s, &gone);
     if (!gone) report_reset(s);
@@ -194,7 +193,6 @@ void stream_on_writable(void *context, struct yamux_stream *mux)
 {
     struct stream *s = mux->user;
     int gone = 0;
-    (void)context;
     if (!s) return;
     s->gone = &gone;
     if ((s->state == STREAM_OPEN || !s->inbound) && s->events.drained)
