@@ -87,7 +87,8 @@ const struct command command_generate = {
     .synopsis = "[--model PATH] [OPTION ...] CAPTION ...",
     .about =
         "Draws images from captions. Writes one PNG for each image, a contact sheet with a row "
-        "for each caption, and pictures.json with captions, image tokens and scores. The paper "
+        "for each caption, and pictures.json with captions, image tokens and scores; with --clip "
+        "also scores.svg, a sheet with the scores. The paper "
         "drew 128 images per caption and kept the 4 that CLIP scored highest:\n"
         "\n"
         "  potluck generate \"a beautiful sunset\" --n 128 --keep 4 --clip ViT-B-32.pt --top-k 256",

@@ -12,7 +12,9 @@
 #include "cmd/common/progress_line.h"
 #include "cmd/common/plural.h"
 #include "data/files/file.h"
+#include "data/files/memory_stream.h"
 #include "data/images/contact_sheet.h"
+#include "data/images/figure.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -223,7 +225,6 @@ static int write_real(const struct state *s, struct pl_err *err)
 static int write_sheet(struct state *s, struct pl_err *err)
 {
     const struct generate_job *job = s->job;
-    const char *labels[SHEET_MAX];
     struct pl_image sheet;
     size_t columns = s->written / job->count;
     char *path = pl_path_join(job->out, "sheet.png");
@@ -231,10 +232,8 @@ static int write_sheet(struct state *s, struct pl_err *err)
     if (columns < 2) columns = s->sheets < 8 ? s->sheets : 8;
     if (columns > 32) columns = 32;
     s->columns = columns;
-    for (size_t i = 0; i < s->sheets; i++) labels[i] = s->label[i];
     for (;;) {
-        rc = pl_sheet_labelled(&sheet, s->sheet, job->rank ? labels : NULL, s->sheets, (int)columns,
-                               SHEET_GAP);
+        rc = pl_sheet(&sheet, s->sheet, s->sheets, (int)columns, SHEET_GAP);
         if (rc != PL_ELIMIT || s->sheets < 2) break;
         for (size_t half = s->sheets / 2; s->sheets > half;) /* too large: half as many */
             pl_image_clear(&s->sheet[--s->sheets]);
@@ -243,6 +242,29 @@ static int write_sheet(struct state *s, struct pl_err *err)
         rc = pl_fail(err, rc ? rc : PL_ENOMEM, "contact sheet: %s", pl_status_name(rc));
     else rc = pl_image_write_png(path, &sheet, err);
     pl_image_clear(&sheet);
+    free(path);
+    return rc;
+}
+
+/* The contact sheet with each picture's score, by the browser's letters. */
+static int write_scores(const struct state *s, struct pl_err *err)
+{
+    struct figure_picture *picture = calloc(s->sheets + 1, sizeof *picture);
+    char *path = pl_path_join(s->job->out, "scores.svg");
+    struct pl_memory_stream svg;
+    FILE *f = picture && path ? pl_memory_stream_open(&svg) : NULL;
+    int rc = f ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    for (size_t i = 0; !rc && i < s->sheets; i++)
+        picture[i] = (struct figure_picture){
+            json_string_value(json_object_get(json_array_get(s->list, i), "file")), s->label[i]
+        };
+    if (!rc) {
+        figure_pictures(f, picture, s->sheets, (int)s->columns, s->sheets ? s->sheet[0].width : 0);
+        if (pl_memory_stream_close(&svg, f)) rc = pl_fail(err, PL_ENOMEM, "no memory");
+        else rc = pl_file_write(path, svg.text, svg.bytes, err);
+        free(svg.text);
+    }
+    free(picture);
     free(path);
     return rc;
 }
@@ -304,6 +326,7 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
     if (!rc && job->references)
         rc = write_nearest(&s, err); /* before the sheet, which ends the job */
     if (!rc) rc = write_sheet(&s, err);
+    if (!rc && job->rank) rc = write_scores(&s, err);
     if (!rc && job->references && !job->rank) rc = write_real(&s, err);
     if (!rc) rc = write_list(&s, err);
     if (!rc) {

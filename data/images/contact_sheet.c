@@ -1,21 +1,11 @@
 /* contact_sheet.c - lays pictures out in a grid of equal cells. */
 #include "contact_sheet.h"
-#include "font.h"
 
 #include <string.h>
-
-#define LABEL_HEIGHT (FONT_HEIGHT + 3)
 
 int pl_sheet(struct pl_image *out, const struct pl_image *pictures, size_t count, int columns,
              int gap)
 {
-    return pl_sheet_labelled(out, pictures, NULL, count, columns, gap);
-}
-
-int pl_sheet_labelled(struct pl_image *out, const struct pl_image *pictures,
-                      const char *const *labels, size_t count, int columns, int gap)
-{
-    static const uint8_t ink[3] = { 40, 40, 40 };
     int64_t width = 1, height = 1, rows;
     int rc;
     memset(out, 0, sizeof *out);
@@ -25,8 +15,6 @@ int pl_sheet_labelled(struct pl_image *out, const struct pl_image *pictures,
         if (pictures[i].width > width) width = pictures[i].width;
         if (pictures[i].height > height) height = pictures[i].height;
     }
-    int64_t picture_height = height;
-    if (labels) height += LABEL_HEIGHT;
     if (gap + columns * (width + gap) > IMAGE_SIDE_MAX ||
         gap + rows * (height + gap) > IMAGE_SIDE_MAX)
         return PL_ELIMIT;
@@ -48,8 +36,6 @@ int pl_sheet_labelled(struct pl_image *out, const struct pl_image *pictures,
             pl_image_clear(out);
             return rc;
         }
-        if (labels && labels[i])
-            pl_font_text(out, (int)left, (int)(top + picture_height + 2), labels[i], 1, ink);
     }
     return PL_OK;
 }

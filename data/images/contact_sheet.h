@@ -9,8 +9,4 @@
 int pl_sheet(struct pl_image *out, const struct pl_image *pictures, size_t count, int columns,
              int gap);
 
-/* The same with a line of text below each picture; a label may be NULL. */
-int pl_sheet_labelled(struct pl_image *out, const struct pl_image *pictures,
-                      const char *const *labels, size_t count, int columns, int gap);
-
 #endif

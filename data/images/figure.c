@@ -1,4 +1,4 @@
-/* figure.c - axes with round numbers, lines, bars, legends. */
+/* figure.c - axes with round numbers, lines, bars, legends; pictures with labels. */
 #include "figure.h"
 
 #include <math.h>
@@ -188,6 +188,26 @@ void figure_bars(FILE *out, const char *title, const struct figure_bar *bar, siz
                 LEFT + kinds * 120, low + 44, kind_colours[kinds], LEFT + kinds * 120 + 20,
                 low + 54);
         figure_text(out, kind_labels[kinds]);
+        fputs("</text>\n", out);
+    }
+    fputs("</svg>\n", out);
+}
+
+void figure_pictures(FILE *out, const struct figure_picture *picture, size_t count, int columns,
+                     int side)
+{
+    const int gap = 4, high = side + ROW, rows = ((int)count + columns - 1) / columns;
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+            "font-family=\"sans-serif\" font-size=\"12\">\n",
+            gap + columns * (side + gap), gap + rows * (high + gap));
+    for (size_t i = 0; i < count; i++) {
+        int x = gap + (int)i % columns * (side + gap), y = gap + (int)i / columns * (high + gap);
+        fprintf(out, "<image x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" href=\"", x, y, side,
+                side);
+        figure_text(out, picture[i].file);
+        fprintf(out, "\"/><text x=\"%d\" y=\"%d\">", x, y + side + 14);
+        figure_text(out, picture[i].label);
         fputs("</text>\n", out);
     }
     fputs("</svg>\n", out);

@@ -1,5 +1,5 @@
-/* figure.h - figures as SVG text: lines over two axes, and bars over time. Text is the browser's,
- * so no font is needed. */
+/* figure.h - figures as SVG text: lines over two axes, bars over time, pictures with labels. Text
+ * is the browser's, so no font is needed. */
 #ifndef PL_FIGURE_H
 #define PL_FIGURE_H
 
@@ -28,6 +28,14 @@ struct figure_bar {
 void figure_bars(FILE *out, const char *title, const struct figure_bar *bar, size_t bars,
                  const char *const *row_labels, int rows, const char *const *kind_labels,
                  double begin, double end);
+
+/* Picture files of the SVG's folder in rows, in cells of `side` pixels, each label below its
+ * picture. */
+struct figure_picture {
+    const char *file, *label;
+};
+void figure_pictures(FILE *out, const struct figure_picture *picture, size_t count, int columns,
+                     int side);
 
 /* The text with HTML's and SVG's markup characters replaced. */
 void figure_text(FILE *out, const char *text);

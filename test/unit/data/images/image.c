@@ -340,6 +340,24 @@ static void figures_of_strange_lines(void **state)
             }
 }
 
+static void figure_of_pictures(void **state)
+{
+    const struct figure_picture p[] = { { "0.png", "0.31" },
+                                        { "1.png", "<1>" },
+                                        { "2.png", "-2" } };
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    figure_pictures(out, p, 3, 2, 64);
+    fclose(out);
+    assert_non_null(strstr(text, "viewBox=\"0 0 140 180\""));
+    assert_non_null(strstr(text, "x=\"4\" y=\"4\" width=\"64\" height=\"64\" href=\"0.png\"/>"
+                                 "<text x=\"4\" y=\"82\">0.31</text>"));
+    assert_non_null(strstr(text, "<text x=\"72\" y=\"82\">&lt;1&gt;</text>"));
+    assert_non_null(strstr(text, "x=\"4\" y=\"92\" width=\"64\" height=\"64\" href=\"2.png\"/>"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +373,7 @@ int main(void)
         cmocka_unit_test(nothing_becomes_black),
         cmocka_unit_test(sheets),
         cmocka_unit_test(figures_of_strange_lines),
+        cmocka_unit_test(figure_of_pictures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
