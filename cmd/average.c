@@ -76,17 +76,19 @@ static const struct option_row rows[] = {
     { "allreduce-timeout", "SECONDS", "60", OPT_SECONDS(averager.allreduce_timeout, 0.1, 86400),
       "limit of the all-reduce within a round" },
     { "timeout", "SECONDS", "60", OPT_SECONDS(timeout, 0.1, 86400),
-      "limit of a whole round, which forms a new group when one fails" },
+      "limit of a whole round; until then a group that fails is followed by a new one" },
     { "bandwidth", "X", NULL, OPT_REAL(averager.bandwidth, 0, 1e15),
-      "bandwidth of this peer in Mbit/s: peers with more reduce a larger share, those with 0 "
-      "reduce nothing (default: measured in its own rounds)" },
+      "bandwidth of this peer in Mbit/s. Peers with more bandwidth reduce a larger share, peers "
+      "with 0 reduce nothing (default: measured in its own rounds)" },
     { "class", "NAME", "DecentralizedAverager", OPT_TEXT(averager.class_name),
       "Python class of the averager, which is part of its RPC names" },
     { "auxiliary", NULL, NULL, OPT_FLAG(averager.auxiliary),
       "reduce a share for the others; our tensors do not count" },
     { "robust", "METHOD", NULL, OPT_CALL(take_robust),
-      "protection from Byzantine peers: none; centered-clip[:RADIUS] in place of the mean; or "
-      "btard, which also verifies rounds if the whole group asks for it (default: none)" },
+      "protection from Byzantine peers (default: none)"
+      "\n- none: the mean"
+      "\n- centered-clip[:RADIUS]: CenteredClip in place of the mean"
+      "\n- btard: CenteredClip, and rounds are verified if the whole group asks for it" },
     { "rounds", "N", "1", OPT_INTEGER(rounds, 0, 1000000000), "rounds, one after the other" },
     { "load-state", NULL, NULL, OPT_FLAG(load),
       "start with the tensors of a peer that shares its state" },

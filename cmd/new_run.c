@@ -50,7 +50,7 @@ const struct command command_new_run = {
         "Writes the manifest of a new run, which all of its peers share: name, model, data, "
         "steps, target batch, optimizer, compression, tokenizer. Asks for the first five on a "
         "terminal; with --run it takes everything from options. The first peer trains by the file "
-        "and publishes it, signed, so that others need its address alone.",
+        "and publishes it, signed, so that others need only its address.",
     .rows = rows,
     .notes = "Next: potluck train --manifest run.json",
     .run = run_new_run,

@@ -59,7 +59,7 @@ static const struct option_row rows[] = {
 static int run_prepare(int argc, char **argv);
 const struct command command_prepare = {
     .name = "prepare",
-    .summary = "encode images and captions as shards to train on",
+    .summary = "encode images and their captions as shards for training",
     .synopsis = "--data PATH --codec FILE --out DIR [OPTION ...]",
     .about = "Encodes images with a VQGAN and writes them, with their captions, as shards: Parquet "
              "files that potluck train streams. After an interruption the same command continues.",

@@ -33,7 +33,7 @@ static const struct option_row rows[] = {
     { "quick", NULL, NULL, OPT_FLAG(quick),
       "leave out size run, whose step takes a minute and 6 GB" },
     { "only", "SECTION", NULL, OPT_CHOICE(section, section_names),
-      "time one section only. Section device measures memory traffic, pictures VQGAN and CLIP" },
+      "time one section only. device times memory traffic, pictures times VQGAN and CLIP" },
     { "size", "S", NULL, OPT_CALL_OF(take_size, train_configs),
       "demo, small, middle or run; may be repeated (default: all)" },
     { "filter", "S", NULL, OPT_TEXT(filter), "in section parts, only lines that contain S" },

@@ -57,8 +57,8 @@ static const struct option_row rows[] = {
     { "address", "IP", NULL, OPT_TEXT(address),
       "address to listen on (default: 127.0.0.1, for this machine only)" },
     { "allowed-host", "NAME", NULL, OPT_LIST(host),
-      "another host name under which browsers may ask for the page, of this machine or of a "
-      "proxy; may be repeated. Requests for other hosts are refused" },
+      "another host name, of this machine or of a proxy, under which browsers may request the "
+      "page; may be repeated. Requests for other hosts are refused" },
     { "host", "NAME", NULL, OPT_LIST(host), OPTION_OLD_NAME },
     { "database", "FILE", NULL, OPT_PATH(database),
       "keep the run's history there (default: in memory until the command ends)" },

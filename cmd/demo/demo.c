@@ -360,9 +360,9 @@ static int forget_checkpoints(const char *folder, struct pl_err *err)
 static const struct option_row rows[] = {
     { "alone", NULL, NULL, OPT_FLAG(alone), "train in one process" },
     { "algorithm", "A", "local_sgd", OPT_NAME(algorithm, train_algorithms),
-      "how the swarm agrees: local_sgd and diloco average parameters after some local steps, and "
-      "train on all 3,513 pairs; gradients, as in the paper's run, averages at each step, and "
-      "trains on 973 pairs in the same time" },
+      "how the swarm trains; potluck train --help describes the algorithms. gradients, as in the "
+      "paper's run, averages at each step and trains on 973 pairs; all others train on all 3,513 "
+      "pairs in about the same time" },
     { "inner-steps", "N", INNER_STEPS, OPT_INTEGER(inner_steps, 2, 10000),
       "local steps of each peer between two rounds of averaging" },
     { "quick", NULL, NULL, OPT_FLAG(quick),

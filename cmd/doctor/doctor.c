@@ -21,9 +21,9 @@ struct doctor_options {
 #define OPTIONS struct doctor_options
 static const struct option_row rows[] = {
     { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
-    { "run", "ID", NULL, OPT_TEXT(run), "run to look for: is anybody training it?" },
+    { "run", "ID", NULL, OPT_TEXT(run), "run to look for: says whether any peer trains it" },
     { "target-batch", "N", NULL, OPT_INTEGER(target_batch, 1, 1 << 20),
-      "the target batch you will train with: do the other peers use the same?" },
+      "target batch that you will train with; it is compared with that of the other peers" },
     { "model", "NAME", "run", OPT_TEXT(model),
       "model whose memory and speed are checked, one of potluck calc --models" },
     { "quick", NULL, NULL, OPT_FLAG(quick), "skip the tests of bandwidth, memory and speed" },

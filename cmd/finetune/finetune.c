@@ -234,8 +234,9 @@ static const struct option_row rows[] = {
     { "optimizer", "O", "adam8", OPT_CHOICE(has_adam32, optimizers),
       "Adam with 8-bit or 32-bit state" },
     { "activations", "A", "recomputed", OPT_CHOICE(stored, activations),
-      "activations kept for the backward pass: recomputed keeps only each block's input (gradient "
-      "checkpointing), stored keeps all activations and is faster" },
+      "activations kept for the backward pass"
+      "\n- recomputed: each block's input alone (gradient checkpointing)"
+      "\n- stored: all, which is faster" },
     { "share", "N", "0", OPT_INTEGER(share, 0, PL_PRENORM_LAYERS_MAX),
       "without --model: share N sets of layer parameters among all blocks; 0 shares nothing" },
     { "offload", "DIR", NULL, OPT_PATH(job.offload),

@@ -35,8 +35,8 @@ struct join {
 static const struct option_row rows[] = {
     { "show", NULL, NULL, OPT_FLAG(show), "print a description of the run, and do not train" },
     { "maker", "PEER-ID", NULL, OPT_TEXT(maker),
-      "take the manifest that this peer has signed, where the address is that of a bootstrap peer "
-      "that does not train" },
+      "use the manifest that this peer has signed; needed if MULTIADDR is that of a bootstrap "
+      "peer, which publishes none" },
     { NULL, NULL, NULL, OPT_TABLE(train, train_own_rows), NULL },
     { NULL, NULL, NULL, OPT_HEADING, "In the swarm" },
     { NULL, NULL, NULL, OPT_TABLE(train, train_peer_rows), NULL },
@@ -55,9 +55,9 @@ const struct command command_join = {
         "/p2p/PEER-ID, as potluck train prints it. The address of the run's web page (potluck "
         "dash) will do as well: it names peers.",
     .rows = rows,
-    .notes = "The manifest is the one that the peer of the address has signed, so take addresses "
-             "from people that you trust. Peers that publish another manifest for the same run are "
-             "counted and otherwise ignored.",
+    .notes = "The peer at MULTIADDR has signed the manifest, so take addresses only from people "
+             "that you trust. Peers that publish another manifest for the same run are counted "
+             "and otherwise ignored.",
     .run = run_join,
 };
 

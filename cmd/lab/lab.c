@@ -22,7 +22,7 @@ static const struct option_row rows[] = {
       "run: the folder for log and saved state (default: out/lab/NAME); compare: the report "
       "(default: out/lab/report.html)" },
     { "figures", "FOLDER", NULL, OPT_PATH(figures),
-      "compare: each figure as a file of its own as well, as SVG and, with librsvg, as PNG" },
+      "compare: write each figure also as a file of its own, in SVG and, with librsvg, in PNG" },
     { "resume", NULL, NULL, OPT_FLAG(resume), "run: continue from the saved state in the folder" },
     { "stop", "N", "0", OPT_INTEGER(stop_after, 0, INT64_MAX / 2),
       "run: save and stop after N gradients of all peers together; 0: at the end" },

@@ -41,19 +41,21 @@ const struct option_row averaging_rows[] = {
       "begin a round as soon as this many peers have joined the group (default: wait for all "
       "that join in time)" },
     { "group-bits", "BITS", NULL, OPT_CALL(take_bits),
-      "zeros and ones that name this peer's first group: N bits make 2^N groups, and each round "
-      "moves peers to other groups; '': one group (default: one group up to about 64 peers, then "
-      "as many bits as leave 12 to 48 to a group)" },
+      "zeros and ones that name this peer's first group: N bits make 2^N groups, '' makes one. "
+      "Each round moves peers to other groups (default: one group up to about 64 peers, beyond "
+      "that groups of 12 to 48)" },
     { "compression", "C", "run", OPT_NAME(compression, compression_names),
       "how tensors are compressed; run: as in the paper's run, 8 bits for large ones and 16 for "
       "others" },
     { "bandwidth", "X", NULL, OPT_REAL(bandwidth, 0, 1e15),
-      "bandwidth of this peer in Mbit/s: peers with more reduce a larger share, those with 0 "
-      "reduce nothing (default: measured in its own rounds)" },
+      "bandwidth of this peer in Mbit/s. Peers with more bandwidth reduce a larger share, peers "
+      "with 0 reduce nothing (default: measured in its own rounds)" },
     { "robust", "METHOD", NULL, OPT_CALL(take_robust),
-      "protection from Byzantine peers: none; centered-clip[:RADIUS] in place of the mean; or "
-      "btard[:VALIDATORS], which also verifies rounds by recomputing the gradients of "
-      "VALIDATORS peers per round (default: 0.25). btard needs groups in which every peer asks "
-      "for it and has the same data (default: none)" },
+      "protection from Byzantine peers (default: none)"
+      "\n- none: the mean"
+      "\n- centered-clip[:RADIUS]: CenteredClip in place of the mean"
+      "\n- btard[:VALIDATORS]: CenteredClip, and rounds are verified: the gradients of VALIDATORS "
+      "peers per round, 0.25 if not given, are recomputed. Every peer of the group has to ask for "
+      "it and have the same data" },
     { 0 },
 };

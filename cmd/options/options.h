@@ -53,7 +53,9 @@ struct option_row {
         int is_path; /* of a call: the value names a file */
         const struct option_row *rows;
     } to;
-    const char *help; /* one sentence, or more; of a heading: its text; or OPTION_OLD_NAME */
+    /* One sentence, or more, then perhaps a list: each item begins with "\n- ". Of a heading: its
+     * text. Or OPTION_OLD_NAME. */
+    const char *help;
 };
 
 /* A row with this help is an alias, the former name of another row. Scripts go on working, while

@@ -65,7 +65,8 @@ static int is_end(const struct option_row *row)
 /* " (a, b or c; default: b)" */
 static void print_values(struct printer *p, const struct option_row *row)
 {
-    int is_name = row->to.kind == OPTION_NAME || row->to.kind == OPTION_CHOICE;
+    int is_name = (row->to.kind == OPTION_NAME || row->to.kind == OPTION_CHOICE) &&
+                  !strchr(row->help, '\n'); /* a list has the names */
     char word[80];
     int n;
     for (size_t i = 0; is_name && row->to.names[i]; i++) {
@@ -83,12 +84,22 @@ static void print_values(struct printer *p, const struct option_row *row)
 static void print_option(FILE *out, const struct option_row *row)
 {
     struct printer p = { .out = out, .indent = HELP_COLUMN };
+    size_t n = strcspn(row->help, "\n");
     p.column = (size_t)fprintf(out, "  --%s%s%s", row->name, row->argument ? " " : "",
                                row->argument ? row->argument : "");
     if (p.column + 2 > HELP_COLUMN) end_line(&p);
-    wrap(&p, row->help, strlen(row->help));
+    wrap(&p, row->help, n);
     print_values(&p, row);
     end_line(&p);
+    for (const char *item = row->help + n; *item; item += n) {
+        item += strlen("\n- ");
+        n = strcspn(item, "\n");
+        p.indent = HELP_COLUMN;
+        wrap(&p, "-", 1);
+        p.indent += 2;
+        wrap(&p, item, n);
+        end_line(&p);
+    }
 }
 
 static void print_rows(FILE *out, const struct option_row *rows)
@@ -126,7 +137,7 @@ static void list_rows(FILE *out, const struct option_row *rows)
         fprintf(out, "--%s\t", rows->name);
         for (size_t i = 0; names && names[i]; i++) fprintf(out, "%s%s", i ? " " : "", names[i]);
         if (rows->to.kind == OPTION_PATH || rows->to.is_path) fputs(names ? " FILE" : "FILE", out);
-        fprintf(out, "\t%s\n", rows->help);
+        fprintf(out, "\t%.*s\n", (int)strcspn(rows->help, "\n"), rows->help);
     }
 }
 

@@ -51,7 +51,7 @@ static const struct option_row rows[] = {
 static int run_peer(int argc, char **argv);
 const struct command command_peer = {
     .name = "peer",
-    .summary = "a peer that trains nothing: bootstrap peer, backup, reducer",
+    .summary = "run a peer that trains nothing: bootstrap peer, backup, reducer",
     .synopsis = "[--listen MULTIADDR ...] [--join MULTIADDR ...] [OPTION ...]",
     .about =
         "Runs a bootstrap peer until interrupted. It prints the addresses by which other peers "

@@ -60,7 +60,7 @@ const struct command command_show = {
     .about =
         "Prints what a file contains: a shard or any other flat Parquet table, a checkpoint "
         "(safetensors, PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model). "
-        "Of a training's log.jsonl it draws the loss curve into the terminal.",
+        "Draws the loss curve of a training's log.jsonl.",
     .rows = rows,
     .run = run_show,
 };

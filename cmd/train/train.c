@@ -82,8 +82,10 @@ const struct option_row train_own_rows[] = {
     { "offload", NULL, NULL, OPT_FLAG(offload),
       "keep optimizer state in host memory and step on the CPU, as in the paper's run" },
     { "activations", "A", "reversible", OPT_CHOICE(activations, train_activations),
-      "activations kept for the backward pass: reversible keeps none (least memory), recomputed "
-      "two per block, stored all (fastest)" },
+      "activations kept for the backward pass"
+      "\n- reversible: none (least memory)"
+      "\n- recomputed: two per block"
+      "\n- stored: all (fastest)" },
     { "data-seed", "N", NULL, OPT_INTEGER(data_seed, 0, INT64_MAX),
       "seed of the data order only; give each peer of a run another one (default: --seed; "
       "with potluck join a random one)" },
@@ -101,9 +103,11 @@ const struct option_row train_peer_rows[] = {
     PREFLIGHT_ROW(swarm.no_check),
     { NULL, NULL, NULL, OPT_TABLE(averaging, averaging_rows), NULL },
     { "delay", "D", "none", OPT_CHOICE(swarm.delay, delays),
-      "what overlaps with the next micro-batches, which then see stale parameters. none: nothing; "
-      "step: the optimizer step, as in the paper's run; round: the gradient averaging, too, for "
-      "slow connections. An overlap needs two more buffers of the parameters' size" },
+      "what overlaps with the next micro-batches, which then see stale parameters. An overlap "
+      "needs two more buffers of the parameters' size"
+      "\n- none: nothing"
+      "\n- step: the optimizer step, as in the paper's run"
+      "\n- round: the gradient averaging, too, for slow connections" },
     { "slow", "SECONDS", "0", OPT_SECONDS(swarm.slow, 0, 3600),
       "minimum time per micro-batch, to imitate a slow machine" },
     { "json", NULL, NULL, OPT_FLAG(swarm.json), "print events as lines of JSON" },
@@ -132,25 +136,29 @@ const struct option_row train_model_rows[] = {
 
 const struct option_row train_algorithm_rows[] = {
     { "algorithm", "A", "gradients", OPT_NAME(swarm.algorithm, train_algorithms),
-      "what peers average. gradients: the gradients of each step, as in the paper's run. diloco, "
-      "local_sgd: each peer makes --inner-steps local steps, each of --target-batch samples of "
-      "its own; then the changes of the parameters are averaged, which sends --inner-steps times "
-      "fewer bytes. diloco's outer step has momentum, and OpenDiLoCo's peers can take part; "
-      "local_sgd takes the mean. powersgd: as gradients, but each matrix is sent as two thin "
-      "factors of --powersgd-rank columns, with the error feedback of hivemind's "
-      "PowerSGDGradientAverager, whose peers can take part. powersgd_own: the same with the "
-      "textbook's error feedback, which suits peers that come and go; hivemind's peers cannot "
-      "take part. The other algorithms are for at most 32 peers of potluck, all of which must "
-      "accept connections (paper/algorithms.md). sparseloco, noloco, partial and "
-      "delayed_nesterov make local steps between two exchanges, as diloco; demo, dgc and "
-      "onebit_adam send a part of each gradient and replace the optimizer" },
+      "what peers average, the same for all of them. The last two lines are for at most 32 peers "
+      "of potluck, all of which must accept connections (paper/algorithms.md)"
+      "\n- gradients: the gradients of each step, as in the paper's run"
+      "\n- powersgd: the same, but each matrix as two thin factors of --powersgd-rank columns. "
+      "hivemind's peers with PowerSGDGradientAverager can take part"
+      "\n- powersgd_own: powersgd with the textbook's error feedback, which suits peers that come "
+      "and go. hivemind's peers cannot take part"
+      "\n- local_sgd: the change of the parameters after --inner-steps local steps, each of "
+      "--target-batch samples of the peer's own: --inner-steps times fewer bytes"
+      "\n- diloco: local_sgd with momentum in the outer step. OpenDiLoCo's peers can take part"
+      "\n- sparseloco, noloco, partial, delayed_nesterov: local steps, as with diloco, and other "
+      "ways to exchange the changes"
+      "\n- demo, dgc, onebit_adam: a few entries or bits of each gradient; each replaces the "
+      "optimizer" },
     { "algorithm-settings", "KEY=X,...", NULL, OPT_TEXT(swarm.algorithm_settings),
-      "settings of these other algorithms, the same for all peers, such as topk=64,chunk=64 of "
-      "sparseloco and demo, share=0.05 of partial and dgc, warm_up=200 of onebit_adam, "
-      "coding=e3m0 of delayed_nesterov" },
+      "settings of these last algorithms, the same for all peers"
+      "\n- sparseloco, demo: topk=64,chunk=64"
+      "\n- partial, dgc: share=0.05"
+      "\n- onebit_adam: warm_up=200"
+      "\n- delayed_nesterov: coding=e3m0" },
     { "inner-steps", "N", "50", OPT_INTEGER(swarm.inner_steps, 1, 1000000),
-      "steps of each peer alone between two common ones; --steps counts these" },
-    { "outer-lr", "X", "0.7", OPT_REAL(swarm.outer_lr, 0, 1e3), "rate of the outer step" },
+      "local steps of each peer between two common ones; --steps counts local steps" },
+    { "outer-lr", "X", "0.7", OPT_REAL(swarm.outer_lr, 0, 1e3), "learning rate of the outer step" },
     { "outer-momentum", "X", "0.9", OPT_REAL(swarm.outer_momentum, 0, 1),
       "momentum of the outer step" },
     { "average-state-every", "N", "1", OPT_INTEGER(swarm.average_state_every, 1, 1000000),

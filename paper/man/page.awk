@@ -85,6 +85,7 @@ gap && /^[^ ].*:$/ {
 }
 /^  / && option && !gap { # goes on with the option's words
     sub(/^ */, "")
+    if (/^- /) print ".br"
     line($0)
     next
 }

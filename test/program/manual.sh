@@ -29,6 +29,10 @@ for c in $commands; do
     "$POTLUCK" help "$c" --list | cut -f 1 | sort >"$work/table"
     sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' "$work/help" | sort >"$work/entries"
     check "$c: --help lists each option once" sh -c 'cmp "$0" "$1" && [ -z "$(uniq -d "$0")" ]' "$work/table" "$work/entries"
+    "$POTLUCK" help "$c" --list | cut -f 2 | tr ' ' '\n' | grep -vx FILE | while read -r value; do
+        grep -qwF -e "$value" "$work/help" || echo "$value"
+    done >"$work/unnamed"
+    check "$c: --help names each value of its choices" [ ! -s "$work/unnamed" ]
     cat "$work/table" >>"$work/tables"
     # Of two options the wrong one is the one complained of.
     while read -r o; do
