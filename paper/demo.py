@@ -179,7 +179,7 @@ def table_runs(runs):
 
 
 def table_speed(turns):
-    rows = [["turn", "alone", "swarm, local SGD", "of alone", "averaging", "swarm, gradients", "of alone", "averaging"]]
+    rows = [["turn", "alone", "swarm, local SGD", "relative to alone", "averaging", "swarm, gradients", "relative to alone", "averaging"]]
     for number, turn in enumerate(turns, 1):
         alone = turn["alone"]["samples_per_second"]
         row = [str(number), f"{alone:.0f}"]

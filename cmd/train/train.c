@@ -84,8 +84,7 @@ const struct option_row train_own_rows[] = {
     { "activations", "A", "reversible", OPT_CHOICE(activations, train_activations),
       "activations kept for the backward pass"
       "\n- reversible: none (least memory)"
-      "\n- recomputed: two per block"
-      "\n- stored: all (fastest)" },
+      "\n- recomputed: two per block\n- stored: all (fastest)" },
     { "data-seed", "N", NULL, OPT_INTEGER(data_seed, 0, INT64_MAX),
       "seed of the data order only; give each peer of a run another one (default: --seed; "
       "with potluck join a random one)" },
@@ -154,8 +153,7 @@ const struct option_row train_algorithm_rows[] = {
       "settings of these last algorithms, the same for all peers"
       "\n- sparseloco, demo: topk=64,chunk=64"
       "\n- partial, dgc: share=0.05"
-      "\n- onebit_adam: warm_up=200"
-      "\n- delayed_nesterov: coding=e3m0" },
+      "\n- onebit_adam: warm_up=200\n- delayed_nesterov: coding=e3m0" },
     { "inner-steps", "N", "50", OPT_INTEGER(swarm.inner_steps, 1, 1000000),
       "local steps of each peer between two common ones; --steps counts local steps" },
     { "outer-lr", "X", "0.7", OPT_REAL(swarm.outer_lr, 0, 1e3), "learning rate of the outer step" },
