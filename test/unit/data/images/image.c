@@ -3,10 +3,12 @@
 #include "data/images/figure.h"
 #include "data/images/resize.h"
 #include "data/images/contact_sheet.h"
+#include "data/images/pictures.h"
 #include "test/unit/unit.h"
 
 #include <math.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <jpeglib.h>
 #include <webp/encode.h>
 
@@ -311,6 +313,45 @@ static void sheets(void **state)
     for (int i = 0; i < 3; i++) pl_image_clear(&p[i]);
 }
 
+/* A folder's pictures by their names, each as planes; other files are passed over. */
+static void pictures_of_a_folder(void **state)
+{
+    static const char *const names[] = { "c.png", "a.PNG", "b.txt", ".d.png" };
+    char folder[] = "/tmp/potluck-pictures-XXXXXX", path[60];
+    struct pl_pictures p;
+    struct pl_image image;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(pl_pictures_read(&p, folder, 4, &err), PL_ENOTFOUND);
+    for (size_t i = 0; i < PL_COUNT(names); i++) {
+        image = pattern(4, 4, 3);
+        image.pixels[2] = (uint8_t)i; /* blue of the first */
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        assert_int_equal(pl_image_write_png(path, &image, &err), PL_OK);
+        pl_image_clear(&image);
+    }
+    assert_int_equal(pl_pictures_read(&p, folder, 4, &err), PL_OK);
+    assert_int_equal(p.count, 2);
+    assert_string_equal(p.name[0], "a.PNG");
+    assert_string_equal(p.name[1], "c.png");
+    assert_true(p.pixels[32] == 1 && p.pixels[48 + 32] == 0);
+    assert_int_equal(pl_picture_image(&image, p.pixels + 48, 4, 4), PL_OK);
+    pl_pictures_clear(&p);
+    snprintf(path, sizeof path, "%s/c.png", folder);
+    assert_int_equal(pl_pictures_read(&p, path, 4, &err), PL_OK);
+    assert_int_equal(p.count, 1);
+    assert_string_equal(p.name[0], "c.png");
+    for (int i = 0; i < 48; i++) assert_int_equal(image.pixels[i], p.pixels[i % 3 * 16 + i / 3]);
+    pl_image_clear(&image);
+    pl_pictures_clear(&p);
+    for (size_t i = 0; i < PL_COUNT(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(pl_pictures_read(&p, folder, 4, &err), PL_EIO);
+    assert_non_null(strstr(err.text, folder));
+}
+
 /* Lines with holes, without points, of one value, of huge and tiny ones, on every kind of axis: no
  * coordinate of the SVG text is infinite or not a number, and labels do not become markup. */
 static void figures_of_strange_lines(void **state)
@@ -336,6 +377,7 @@ static void figures_of_strange_lines(void **state)
                 assert_null(strstr(text, "inf"));
                 assert_null(strstr(text, "<b>"));
                 assert_non_null(strstr(text, "&lt;b&gt; &amp;   \xc3\xa9</text>"));
+                assert_non_null(strstr(text, "fill=\"#222222\">title</text>"));
                 free(text);
             }
 }
@@ -372,6 +414,7 @@ int main(void)
         cmocka_unit_test(squares_of_odd_pictures),
         cmocka_unit_test(nothing_becomes_black),
         cmocka_unit_test(sheets),
+        cmocka_unit_test(pictures_of_a_folder),
         cmocka_unit_test(figures_of_strange_lines),
         cmocka_unit_test(figure_of_pictures),
     };

@@ -1,6 +1,7 @@
 /* unigram.c - T5's tokenizer on a model written here by hand: splits, both programs' rules, and the
  * errors for broken files. */
 #include "data/text/spiece.h"
+#include "data/text/charsmap.h"
 #include "data/text/unigram.h"
 #include "test/unit/data/exact_bytes.h"
 #include "test/unit/unit.h"
@@ -178,6 +179,22 @@ static void invalid_bytes(void **state)
            "b\xE2\x96",
            UNIGRAM_SENTENCEPIECE, MARK, UNK, B, UNK);
     pl_unigram_close(u);
+}
+
+/* Each invalid byte becomes U+FFFD and nothing else, whichever way the text is normalized. */
+static void replacements(void **state)
+{
+    static const char text[] = "a\xFF\xC3z", want[] = "a\xEF\xBF\xBD\xEF\xBF\xBDz";
+    const struct charsmap empty = { 0 };
+    for (int longest = 0; longest < 2; longest++) {
+        struct charsmap_text out = { 0 };
+        assert_int_equal((longest ? pl_charsmap_by_longest
+                                  : pl_charsmap_by_cluster)(&empty, text, sizeof text - 1, &out),
+                         PL_OK);
+        assert_int_equal(out.n, sizeof want - 1);
+        assert_memory_equal(out.at, want, out.n);
+        free(out.at);
+    }
 }
 
 static void cut(void **state)
@@ -430,6 +447,7 @@ int main(void)
         cmocka_unit_test(character_map),
         cmocka_unit_test(white_space),
         cmocka_unit_test(invalid_bytes),
+        cmocka_unit_test(replacements),
         cmocka_unit_test(cut),
         cmocka_unit_test(decode),
         cmocka_unit_test(every_prefix),
