@@ -18,7 +18,7 @@ MEMORY_MAX = 12 << 30  # bytes of addresses of a process: more than any test tak
 os.environ.pop('BUILD', None)  # the copy has a build of its own
 os.environ['CCACHE_NOHASHDIR'] = '1'  # so that the copy shares what was compiled elsewhere
 # These tests replace functions when they are linked (LDWRAP), or need objects besides the library's: make links them.
-REPLACES = {'memory', 'memory_libp2p', 'memory_hivemind', 'attacks', 'simulator'}
+REPLACES = {'memory', 'memory_ref', 'memory_libp2p', 'memory_hivemind', 'attacks', 'simulator'}
 
 
 def run(command, limit=600, stderr=True):

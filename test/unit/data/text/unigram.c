@@ -422,6 +422,23 @@ static void scores_are_rounded(void **state)
     pl_unigram_close(u);
 }
 
+/* The price of an unknown character is rounded by sentencepiece alone: to a float32, -0.1 - 10 is 4e-7
+ * lower, and "bc" lies between. */
+static void the_price_is_rounded(void **state)
+{
+    struct bytes b = { .n = 0 };
+    struct unigram *u;
+    add_piece(&b, "<unk>", 0, 2);
+    add_piece(&b, "\xE2\x96\x81", 0, 1);
+    add_piece(&b, "b", 10.000001f, 1);
+    add_piece(&b, "bc", -0.0999992f, 1);
+    add_piece(&b, "d", -0.1f, 1);
+    assert_int_equal(pl_unigram_read(&u, b.at, b.n, "model", NULL), PL_OK);
+    EXPECT(u, "bc", UNIGRAM_SENTENCEPIECE, 1, 3);
+    EXPECT(u, "bc", UNIGRAM_TRANSFORMERS, 1, 2, 0);
+    pl_unigram_close(u);
+}
+
 static void unknown_fields(void **state)
 {
     static struct bytes b;
@@ -457,6 +474,7 @@ int main(void)
         cmocka_unit_test(fields_that_do_not_fit),
         cmocka_unit_test(the_price_of_the_unknown),
         cmocka_unit_test(scores_are_rounded),
+        cmocka_unit_test(the_price_is_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
