@@ -183,7 +183,7 @@ void probe_identity(struct probe *p, struct probe_view *v)
     struct looking l = { p, v };
     double until = pl_seconds() + IDENTIFY_WAIT;
     memset(v, 0, sizeof *v);
-    while (!loop_call(p->s->loop, look, &l) && !v->has_seen && pl_seconds() < until &&
-           !probe_is_stopped(p->s, p->stop))
+    while (loop_call(p->s->loop, look, &l),
+           !v->has_seen && pl_seconds() < until && !probe_is_stopped(p->s, p->stop))
         usleep(IDENTIFY_POLL);
 }

@@ -31,8 +31,9 @@ static enum port_mapping_state await_mapping(struct preflight *c, struct gateway
 {
     struct mapping_view v = { c->s, out, PORT_MAPPING_OFF };
     const double until = pl_seconds() + MAPPING_WAIT;
-    while (!loop_call(c->s->loop, view_mapping, &v) && v.state == PORT_MAPPING_PENDING &&
-           pl_seconds() < until && !probe_is_stopped(c->s, c->stop))
+    while (loop_call(c->s->loop, view_mapping, &v), v.state == PORT_MAPPING_PENDING &&
+                                                        pl_seconds() < until &&
+                                                        !probe_is_stopped(c->s, c->stop))
         usleep(MAPPING_POLL);
     return v.state;
 }

@@ -124,7 +124,7 @@ static void run_timers(struct loop *l)
 
 static void on_alarm(uv_timer_t *alarm) { run_timers(alarm->data); }
 
-int timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context)
+void timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context)
 {
     timer_stop(t);
     *t = (struct timer){ .fn = fn,
@@ -135,7 +135,6 @@ int timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void 
                          .loop = l };
     set_first(l, merge_heaps(l->first, t));
     if (l->first == t) set_alarm(l);
-    return PL_OK;
 }
 
 void timer_stop(struct timer *t)
@@ -225,12 +224,12 @@ static void run_call(void *context)
 
 /* The caller sleeps until the loop has run it; on the loop's own thread it would never wake, so the
  * call runs at once. */
-int loop_call(struct loop *l, loop_fn *fn, void *context)
+void loop_call(struct loop *l, loop_fn *fn, void *context)
 {
     struct call e = { .fn = fn, .context = context };
     if (loop_is_here(l)) {
         fn(context);
-        return PL_OK;
+        return;
     }
     pthread_mutex_init(&e.lock, NULL);
     pthread_cond_init(&e.over, NULL);
@@ -240,7 +239,6 @@ int loop_call(struct loop *l, loop_fn *fn, void *context)
     pthread_mutex_unlock(&e.lock);
     pthread_cond_destroy(&e.over);
     pthread_mutex_destroy(&e.lock);
-    return PL_OK;
 }
 
 struct work {

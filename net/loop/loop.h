@@ -27,8 +27,8 @@ struct loop_job {
 };
 void loop_submit(struct loop *l, struct loop_job *job, loop_fn *fn, void *context);
 /* From any thread: runs fn on the loop's thread and returns when it has. On that thread: at
- * once. Returns PL_OK. */
-int loop_call(struct loop *l, loop_fn *fn, void *context);
+ * once. */
+void loop_call(struct loop *l, loop_fn *fn, void *context);
 /* From the loop's thread: `work` runs on a helper thread (encoding, hashing: anything longer than a
  * millisecond), then `done` on the loop's. PL_ENOMEM or PL_OK. */
 int loop_work(struct loop *l, loop_fn *work, loop_fn *done, void *context);
@@ -50,8 +50,8 @@ struct timer {
      * its parent, and the pointer that leads here. */
     struct timer *child, *next, **link;
 };
-/* Returns PL_OK: it needs no memory. */
-int timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
+/* Needs no memory. */
+void timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
 void timer_stop(struct timer *t);
 
 #endif

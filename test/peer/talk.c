@@ -232,7 +232,8 @@ struct talk_stream *talk_open(struct talk *t, const struct peer_id *peer, const 
     s->peer = *peer;
     s->name = name;
     s->message_max = message_max;
-    if (!loop_call(host_loop(t->host), talk_stream_open, s) && s->stream) return s;
+    loop_call(host_loop(t->host), talk_stream_open, s);
+    if (s->stream) return s;
     free(s);
     return NULL;
 }

@@ -416,9 +416,9 @@ static void check_deadline(void *context)
     d->fn(d->context);
 }
 
-int __real_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
-int __wrap_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
-int __wrap_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context)
+void __real_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
+void __wrap_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
+void __wrap_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context)
 {
     struct deadline **place, *d;
     if (2 * deadline_count >= deadline_capacity) grow_deadlines();
@@ -429,7 +429,7 @@ int __wrap_timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn
     }
     d = *place;
     *d = (struct deadline){ t, l, fn, context, loop_now(l) + in_s };
-    return __real_timer_start(l, t, in_s, check_deadline, d);
+    __real_timer_start(l, t, in_s, check_deadline, d);
 }
 
 /* --- every second ----------------------------------------------------------------------------- */

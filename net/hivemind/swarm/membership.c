@@ -205,10 +205,10 @@ int membership_renew(struct membership *m, struct swarm *s, struct pl_err *err)
     m->retry_at = wall() + RETRY_AFTER;
     m->failures = rc ? m->failures + 1 : 0;
     if (rc) return rc;
-    rc = loop_call(s->loop, change_token, &change);
+    loop_call(s->loop, change_token, &change);
     auth_token_clear(&next.token); /* the old one */
     EVP_PKEY_free(next.authority); /* the same authority's: ours stays */
-    return rc;
+    return PL_OK;
 }
 
 void membership_close(struct membership *m)

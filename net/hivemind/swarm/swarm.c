@@ -176,7 +176,10 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
                          : identity_make(&s->me, KEY_ED25519, err);
     if (!rc) rc = loop_open(&s->loop, err);
     if (!rc) rc = open_host(s, &host, err);
-    if (!rc && !(rc = loop_call(s->loop, open_node, &opening))) rc = opening.rc;
+    if (!rc) {
+        loop_call(s->loop, open_node, &opening);
+        rc = opening.rc;
+    }
     /* Whatever has been opened is closed, and *s is all zero again. */
     if (rc) swarm_close(s);
     return rc;
@@ -267,7 +270,8 @@ int swarm_address_for_others(struct swarm *s, char *text)
 {
     struct query q = { .s = s };
     size_t best = 0;
-    if (loop_call(s->loop, query_addresses, &q) || !q.count) return PL_ENOTFOUND;
+    loop_call(s->loop, query_addresses, &q);
+    if (!q.count) return PL_ENOTFOUND;
     for (size_t i = 1; i < q.count; i++)
         /* A public address before one of the local network, and that before loopback. */
         if (multiaddr_scope(&q.addresses[i]) > multiaddr_scope(&q.addresses[best])) best = i;
@@ -279,23 +283,22 @@ int swarm_address_for_others(struct swarm *s, char *text)
 size_t swarm_addresses(struct swarm *s, struct multiaddr *addresses, size_t max)
 {
     struct query q = { .s = s };
-    if (loop_call(s->loop, query_addresses, &q)) return 0;
+    loop_call(s->loop, query_addresses, &q);
     if (q.count > max) q.count = max;
     memcpy(addresses, q.addresses, q.count * sizeof *addresses);
     return q.count;
 }
 
-/* Zeros if the loop has ended: callers then show a peer without contacts. */
 void swarm_status(struct swarm *s, struct dht_status *status)
 {
     struct query q = { .s = s, .status = status };
-    if (loop_call(s->loop, query_status, &q)) memset(status, 0, sizeof *status);
+    loop_call(s->loop, query_status, &q);
 }
 
 void swarm_resources(struct swarm *s, struct resources *copy)
 {
     struct query q = { .s = s, .resources = copy };
-    if (loop_call(s->loop, query_resources, &q)) memset(copy, 0, sizeof *copy);
+    loop_call(s->loop, query_resources, &q);
 }
 
 /* DHT time: this machine's clock, corrected to agree with the other peers'. Expirations and round
@@ -304,7 +307,8 @@ void swarm_resources(struct swarm *s, struct resources *copy)
 double swarm_time(struct swarm *s)
 {
     struct query q = { .s = s };
-    return loop_call(s->loop, query_time, &q) ? 0 : q.time;
+    loop_call(s->loop, query_time, &q);
+    return q.time;
 }
 
 /* --- requests --------------------------------------------------------------------------------- */

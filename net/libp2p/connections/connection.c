@@ -322,7 +322,7 @@ int connection_start(struct connection *c, const struct peer_id *expected)
     struct conn_events events = { on_open, c->of->events->streams };
     struct host_core *core = c->of->core;
     int rc = conn_init(&c->conn, core->me, !c->listens, c->of->securities, expected, &events, c);
-    if (!rc) rc = timer_start(core->loop, &c->timer, CONN_SETUP_LIMIT, on_timer, c);
+    if (!rc) timer_start(core->loop, &c->timer, CONN_SETUP_LIMIT, on_timer, c);
     if (!rc && !c->carrier) {
         uv_os_fd_t fd;
         if (!uv_fileno((const uv_handle_t *)&c->socket.tcp, &fd)) socket_prepare(fd);

@@ -319,7 +319,6 @@ struct dial *dial_new(struct dialing *of, const struct multiaddr *a, const struc
     d->done = done;
     d->context = context;
     if (expected) d->expected = *expected;
-    if (!timer_start(loop_of(d), &d->timer, 0, begin, d)) return d;
-    free(d);
-    return NULL;
+    timer_start(loop_of(d), &d->timer, 0, begin, d);
+    return d;
 }

@@ -143,9 +143,8 @@ struct host_wait *routing_dial(struct routing *r, const struct multiaddr *a, dou
     struct multiaddr_target t;
     if (!w) return NULL;
     if (!multiaddr_target(&t, a)) w->peer = t.peer;
-    if ((w->dial = dial_new(r->dialing, a, NULL, port, on_address_dialed, w)) &&
-        !timer_start(loop_of(r), &w->timer, timeout_s, on_wait_late, w))
-        return w;
+    timer_start(loop_of(r), &w->timer, timeout_s, on_wait_late, w);
+    if ((w->dial = dial_new(r->dialing, a, NULL, port, on_address_dialed, w))) return w;
     host_wait_cancel(w);
     return NULL;
 }

@@ -275,7 +275,7 @@ static void open_here(void *context)
     h->settle.data = h;
     h->core.handles = 1;
     uv_prepare_start(&h->settle, on_settle);
-    if (timer_start(h->core.loop, &h->sweep, SWEEP_EVERY, on_sweep, h)) return;
+    timer_start(h->core.loop, &h->sweep, SWEEP_EVERY, on_sweep, h);
     if (!(h->agent = strdup(options->agent ? options->agent : "potluck/" PL_VERSION))) return;
     if ((o->rc = set_announce(h, options, o->err))) return;
     if (options->listen_count > HOST_LISTEN_MAX)
@@ -297,10 +297,7 @@ int host_open(struct host **out, struct loop *l, const struct host_options *opti
     if (!h) return pl_fail(err, PL_ENOMEM, "out of memory");
     assemble(h, l, options);
     o.host = h;
-    if (loop_call(l, open_here, &o)) {
-        free(h);
-        return pl_fail(err, PL_ENOMEM, "out of memory");
-    }
+    loop_call(l, open_here, &o);
     if (!o.rc) {
         *out = h;
         return PL_OK;

@@ -314,9 +314,8 @@ static void ask_one(struct router_query *q, const struct peer_id *id)
     list_add(&q->questions, ask);
     q->question_count++;
     ask->stream = stream_open_known(q->host, id, KAD, KAD_ANSWER_LIMIT, &events, ask);
-    if (!ask->stream || kad_put(&out, &m) ||
-        timer_start(host_loop(q->host), &ask->timer, KAD_ANSWER_LIMIT, on_no_answer, ask))
-        drop_question(ask);
+    timer_start(host_loop(q->host), &ask->timer, KAD_ANSWER_LIMIT, on_no_answer, ask);
+    if (!ask->stream || kad_put(&out, &m)) drop_question(ask);
     else stream_write(ask->stream, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
@@ -388,12 +387,9 @@ static struct router_query *find(struct host *h, const struct peer_id *id, doubl
     peer_place(q->place, id->bytes, id->length);
     peers_each(host_peerstore(h), add_connected, q);
     list_add(&k->queries, q);
-    if (!timer_start(host_loop(h), &q->timer, timeout_s, on_late, q)) {
-        step_soon(q);
-        return q;
-    }
-    cancel(q);
-    return NULL;
+    timer_start(host_loop(h), &q->timer, timeout_s, on_late, q);
+    step_soon(q);
+    return q;
 }
 
 /* --- begin and end ---------------------------------------------------------------------------- */

@@ -119,10 +119,11 @@ int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping
     p->host = h;
     p->done = done;
     p->context = context;
-    if (RAND_bytes(p->sent, PING_BYTES) == 1 &&
-        (p->stream = stream_open(h, peer, PING, timeout_s, &events, p)) &&
-        !timer_start(host_loop(h), &p->timer, timeout_s, on_late, p))
-        return PL_OK;
-    finish(p);
-    return PL_ENOMEM;
+    if (RAND_bytes(p->sent, PING_BYTES) != 1 ||
+        !(p->stream = stream_open(h, peer, PING, timeout_s, &events, p))) {
+        finish(p);
+        return PL_ENOMEM;
+    }
+    timer_start(host_loop(h), &p->timer, timeout_s, on_late, p);
+    return PL_OK;
 }

@@ -337,10 +337,11 @@ struct autonat_question *autonat_ask(struct host *h, const struct peer_id *peer,
     a->context = context;
     candidates(&m, h, peer);
     a->stream = stream_open(h, peer, AUTONAT, timeout_s, &events, a);
-    if (a->stream && !timer_start(host_loop(h), &a->timer, timeout_s, on_late, a)) {
-        say(a->stream, &m);
-        return a;
+    if (!a->stream) {
+        autonat_cancel(a);
+        return NULL;
     }
-    autonat_cancel(a);
-    return NULL;
+    timer_start(host_loop(h), &a->timer, timeout_s, on_late, a);
+    say(a->stream, &m);
+    return a;
 }

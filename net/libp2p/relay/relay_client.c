@@ -360,12 +360,13 @@ static struct circuit_dial *dial(struct host *h, const struct multiaddr *at,
     list_add(&relay_of(h)->dials, d);
     host_learn(h, &t.relay, &direct, HOST_ADDRESS_TTL);
     d->stream = stream_open_known(h, &t.relay, HOP, RELAY_LIMIT, &events, d);
-    if (d->stream && !timer_start(host_loop(h), &d->timer, RELAY_LIMIT, on_dial_late, d)) {
-        relay_say(d->stream, RELAY_HOP, &m);
-        return d;
+    if (!d->stream) {
+        cancel_dial(d);
+        return NULL;
     }
-    cancel_dial(d);
-    return NULL;
+    timer_start(host_loop(h), &d->timer, RELAY_LIMIT, on_dial_late, d);
+    relay_say(d->stream, RELAY_HOP, &m);
+    return d;
 }
 
 /* --- begin and end ---------------------------------------------------------------------------- */

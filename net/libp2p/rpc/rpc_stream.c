@@ -101,7 +101,8 @@ static void on_fin(void *context)
 static void end_server(struct rpc_stream *s)
 {
     s->out_ended = 1;
-    if (s->in_ended || timer_start(host_loop(s->host), &s->fin, FIN_WAIT, on_fin, s)) send_fin(s);
+    if (s->in_ended) send_fin(s);
+    else timer_start(host_loop(s->host), &s->fin, FIN_WAIT, on_fin, s);
 }
 
 /* All of the other side's messages have come. 1: the stream is gone. */

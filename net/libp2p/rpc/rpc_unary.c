@@ -310,9 +310,8 @@ struct rpc_request *rpc_call_unary(struct host *h, const struct peer_id *peer, c
         free_request(r);
         return NULL;
     }
-    if (!timer_start(host_loop(h), &r->timer, timeout_s, on_request_over, r)) return r;
-    free_request(r);
-    return NULL;
+    timer_start(host_loop(h), &r->timer, timeout_s, on_request_over, r);
+    return r;
 }
 
 void rpc_cancel(struct rpc_request *r)

@@ -50,9 +50,8 @@ static struct stream *new_outbound(struct streams *all, const struct peer_id *pe
     if (!s) return NULL;
     s->events = *events;
     s->context = context;
-    if ((s->protocol = strdup(protocol)) &&
-        !timer_start(all->core->loop, &s->timer, timeout_s, stream_on_late, s))
-        return s;
+    timer_start(all->core->loop, &s->timer, timeout_s, stream_on_late, s);
+    if ((s->protocol = strdup(protocol))) return s;
     stream_close(s);
     return NULL;
 }
