@@ -14,10 +14,11 @@ const char *const dht_bench_names[DHT_BENCH_RATES] = { "store, one by one", "sto
 
 struct stream {
     struct swarm *swarm;
-    int is_get, next, last, width, under_way, failed, done;
+    struct loop_request wait;
+    int is_get, next, last, width, under_way, failed;
 };
 
-static void pump(struct stream *s);
+static void pump(void *context);
 
 static void on_stored(void *context, int status)
 {
@@ -46,28 +47,14 @@ static int begin_one(struct stream *s)
                : PL_ENOMEM;
 }
 
-static void pump(struct stream *s)
+static void pump(void *context)
 {
+    struct stream *s = context;
     while (s->under_way < s->width && s->next < s->last) {
         if (begin_one(s)) s->failed++;
         else s->under_way++;
     }
-    if (s->under_way) return;
-    pthread_mutex_lock(&s->swarm->lock);
-    s->done = 1;
-    pthread_cond_broadcast(&s->swarm->changed);
-    pthread_mutex_unlock(&s->swarm->lock);
-}
-
-static void begin(void *context) { pump(context); }
-
-static int run(struct stream *s)
-{
-    if (loop_post(s->swarm->loop, begin, s)) return s->last - s->next;
-    pthread_mutex_lock(&s->swarm->lock);
-    while (!s->done) pthread_cond_wait(&s->swarm->changed, &s->swarm->lock);
-    pthread_mutex_unlock(&s->swarm->lock);
-    return s->failed;
+    if (!s->under_way) loop_end(&s->wait, PL_OK);
 }
 
 int dht_bench(struct swarm *writer, struct swarm *reader, double rates[DHT_BENCH_RATES], int count)
@@ -80,7 +67,8 @@ int dht_bench(struct swarm *writer, struct swarm *reader, double rates[DHT_BENCH
                             .last = (i % 2 + 1) * count,
                             .width = i % 2 ? 32 : 1 };
         double began = pl_seconds();
-        failed += run(&s);
+        loop_wait(s.swarm->loop, &s.wait, pump, &s);
+        failed += s.failed;
         rates[i] = count / (pl_seconds() - began);
     }
     return failed;

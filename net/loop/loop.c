@@ -18,7 +18,8 @@ struct loop {
     uv_async_t wake;
     uv_timer_t alarm;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards jobs, last, closing */
+    pthread_mutex_t lock;   /* guards jobs, last, closing, and the requests' ends */
+    pthread_cond_t changed; /* a request has ended */
     struct loop_job *jobs, **last;
     int closing;
     struct timer *first; /* the earliest: the heap's root */
@@ -203,42 +204,47 @@ void loop_submit(struct loop *l, struct loop_job *job, loop_fn *fn, void *contex
     append_job(l, &(struct loop_job){ .fn = fn, .context = context }, job);
 }
 
+int loop_wait(struct loop *l, struct loop_request *r, loop_fn *begin, void *context)
+{
+    r->loop = l;
+    loop_submit(l, &r->job, begin, context);
+    pthread_mutex_lock(&l->lock);
+    while (!r->is_over) pthread_cond_wait(&l->changed, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+    return r->status;
+}
+
+/* All that sleep wake, and each looks at its own request: there are few. */
+void loop_end(struct loop_request *r, int status)
+{
+    struct loop *l = r->loop; /* r is gone once its thread wakes */
+    pthread_mutex_lock(&l->lock);
+    r->status = status;
+    r->is_over = 1;
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+}
+
 struct call {
     loop_fn *fn;
     void *context;
-    struct loop_job job;
-    int done;
-    pthread_mutex_t lock;
-    pthread_cond_t over;
+    struct loop_request request;
 };
 
 static void run_call(void *context)
 {
-    struct call *e = context;
-    e->fn(e->context);
-    pthread_mutex_lock(&e->lock);
-    e->done = 1;
-    pthread_cond_signal(&e->over);
-    pthread_mutex_unlock(&e->lock);
+    struct call *c = context;
+    c->fn(c->context);
+    loop_end(&c->request, PL_OK);
 }
 
 /* The caller sleeps until the loop has run it; on the loop's own thread it would never wake, so the
  * call runs at once. */
 void loop_call(struct loop *l, loop_fn *fn, void *context)
 {
-    struct call e = { .fn = fn, .context = context };
-    if (loop_is_here(l)) {
-        fn(context);
-        return;
-    }
-    pthread_mutex_init(&e.lock, NULL);
-    pthread_cond_init(&e.over, NULL);
-    loop_submit(l, &e.job, run_call, &e);
-    pthread_mutex_lock(&e.lock);
-    while (!e.done) pthread_cond_wait(&e.over, &e.lock);
-    pthread_mutex_unlock(&e.lock);
-    pthread_cond_destroy(&e.over);
-    pthread_mutex_destroy(&e.lock);
+    struct call c = { .fn = fn, .context = context };
+    if (loop_is_here(l)) fn(context);
+    else loop_wait(l, &c.request, run_call, &c);
 }
 
 struct work {
@@ -295,6 +301,7 @@ int loop_open(struct loop **out, struct pl_err *err)
     }
     l->last = &l->jobs;
     pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
     if (uv_loop_init(&l->uv) || uv_async_init(&l->uv, &l->wake, on_wake) ||
         uv_timer_init(&l->uv, &l->alarm))
         goto broken; /* fails only without descriptors; the process's exit frees the rest */
@@ -324,6 +331,7 @@ void loop_close(struct loop *l)
     pthread_join(l->thread, NULL);
     assert(!l->first);
     uv_loop_close(&l->uv);
+    pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
     free(l->scratch);
     free(l);

@@ -26,6 +26,18 @@ struct loop_job {
     struct loop_job *next;
 };
 void loop_submit(struct loop *l, struct loop_job *job, loop_fn *fn, void *context);
+/* A request for which a thread sleeps until the loop's thread has ended it: at once, or long after
+ * `begin` has returned. It lies on the stack of the thread that sleeps, zero-initialised, and is
+ * gone when it has ended. */
+struct loop_request {
+    struct loop *loop; /* all private */
+    struct loop_job job;
+    int status, is_over;
+};
+/* Runs begin(context) on the loop's thread, and returns the status that the request ends with. The
+ * wait has no limit: whatever ends the request must have one. */
+int loop_wait(struct loop *l, struct loop_request *r, loop_fn *begin, void *context);
+void loop_end(struct loop_request *r, int status); /* on the loop's thread, once */
 /* From any thread: runs fn on the loop's thread and returns when it has. On that thread: at
  * once. */
 void loop_call(struct loop *l, loop_fn *fn, void *context);

@@ -245,37 +245,10 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
 
 /* --- calls that wait -------------------------------------------------------------------------- */
 
-/* A blocking call. It lies on the stack of the caller, which sleeps until `done`; each kind has its
- * own structure around it. */
-struct call {
-    struct swarm *s;
-    struct loop_job job;
-    int rc, done;
-};
-
-/* The loop's side: the call lives on the stack of the thread that is woken. */
-static void end_call(struct call *c, int rc)
-{
-    pthread_mutex_lock(&c->s->lock);
-    c->rc = rc;
-    c->done = 1;
-    pthread_cond_broadcast(&c->s->changed);
-    pthread_mutex_unlock(&c->s->lock);
-}
-
-/* The caller's side: post, sleep until end_call(). */
-static int wait_for_call(struct call *c, loop_fn *begin, void *request)
-{
-    loop_submit(c->s->loop, &c->job, begin, request);
-    /* Without a limit of its own: every activity of the averager has one. */
-    pthread_mutex_lock(&c->s->lock);
-    while (!c->done) pthread_cond_wait(&c->s->changed, &c->s->lock);
-    pthread_mutex_unlock(&c->s->lock);
-    return c->rc;
-}
-
+/* Each kind of call has its own structure around the request that ends it. */
 struct open_request {
-    struct call call;
+    struct loop_request wait;
+    struct swarm *s;
     struct averager **out;
     const struct averager_options *options;
     struct pl_err *err;
@@ -284,39 +257,40 @@ struct open_request {
 static void begin_open(void *context)
 {
     struct open_request *r = context;
-    struct swarm *s = r->call.s;
-    end_call(&r->call, averager_open(r->out, s->host, s->node, r->options, r->err));
+    int rc = averager_open(r->out, r->s->host, r->s->node, r->options, r->err);
+    loop_end(&r->wait, rc);
 }
 
 int swarm_averager(struct averager **a, struct swarm *s, const struct averager_options *o,
                    struct pl_err *err)
 {
-    struct open_request r = { .call.s = s, .out = a, .options = o, .err = err };
-    return wait_for_call(&r.call, begin_open, &r);
+    struct open_request r = { .s = s, .out = a, .options = o, .err = err };
+    return loop_wait(s->loop, &r.wait, begin_open, &r);
 }
 
 struct close_request {
-    struct call call;
+    struct loop_request wait;
     struct averager *a;
 };
 
-static void on_closed(void *context) { end_call(context, PL_OK); }
+static void on_closed(void *wait) { loop_end(wait, PL_OK); }
 
 static void begin_close(void *context)
 {
     struct close_request *r = context;
     /* Helper threads may still work for it: closed is when they have ended. */
-    averager_close(r->a, on_closed, &r->call);
+    averager_close(r->a, on_closed, &r->wait);
 }
 
 void swarm_averager_close(struct swarm *s, struct averager *a)
 {
-    struct close_request r = { .call.s = s, .a = a };
-    if (a) wait_for_call(&r.call, begin_close, &r);
+    struct close_request r = { .a = a };
+    if (a) loop_wait(s->loop, &r.wait, begin_close, &r);
 }
 
 struct round_request {
-    struct call call;
+    struct loop_request wait;
+    struct swarm *s;
     struct averager *a;
     const struct averager_step *step;
     double timeout_s;
@@ -344,7 +318,7 @@ static void on_round(void *context, const struct averager_result *r)
         memcpy(to->group.id, r->group->id, sizeof to->group.id);
         to->group.self = r->group->self;
     }
-    end_call(&request->call, r->status);
+    loop_end(&request->wait, r->status);
 }
 
 /* One round at a time for each averager: it owns the tensors while it runs. */
@@ -354,10 +328,10 @@ static void begin_round(void *context)
     struct averager_step step = *r->step;
     int rc;
     /* Deadlines are in DHT time, the clock that all peers of a swarm share. */
-    step.deadline = dht_node_time(r->call.s->node) + r->timeout_s;
+    step.deadline = dht_node_time(r->s->node) + r->timeout_s;
     if ((rc = averager_begin(r->a, &step, on_round, r))) {
         pl_fail(&r->round->why, rc, "averaging: a round is under way");
-        end_call(&r->call, rc);
+        loop_end(&r->wait, rc);
     }
 }
 
@@ -365,28 +339,26 @@ int swarm_average(struct swarm *s, struct averager *a, const struct averager_ste
                   double timeout_s, struct round *r)
 {
     struct round_request request = {
-        .call.s = s, .a = a, .step = step, .timeout_s = timeout_s, .round = r
+        .s = s, .a = a, .step = step, .timeout_s = timeout_s, .round = r
     };
     /* The result's texts and its group are copies, so that the caller may keep them. */
     memset(r, 0, sizeof *r);
-    return wait_for_call(&request.call, begin_round, &request);
+    return loop_wait(s->loop, &request.wait, begin_round, &request);
 }
 
 void round_clear(struct round *r) { group_clear(&r->group); }
 
 struct share_request {
-    struct call call;
     struct averager *a;
     struct state_snapshot *snapshot;
     double priority;
 };
 
 /* From now on the averager owns the snapshot, and advertises it with this priority. */
-static void begin_share(void *context)
+static void share_here(void *context)
 {
     struct share_request *r = context;
     averager_share(r->a, r->snapshot, r->priority);
-    end_call(&r->call, PL_OK);
 }
 
 /* Announced under PREFIX.all_averagers every 30 s; newcomers ask the highest priority first. [spec
@@ -394,12 +366,12 @@ static void begin_share(void *context)
 void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot,
                  double priority)
 {
-    struct share_request r = { .call.s = s, .a = a, .snapshot = snapshot, .priority = priority };
-    wait_for_call(&r.call, begin_share, &r);
+    struct share_request r = { .a = a, .snapshot = snapshot, .priority = priority };
+    loop_call(s->loop, share_here, &r);
 }
 
 struct load_request {
-    struct call call;
+    struct loop_request wait;
     struct averager *a;
     state_check *check;
     void *check_context;
@@ -424,7 +396,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     memset(state, 0, sizeof *state);
     *r->donor = *donor;
     if (status) *r->err = *err;
-    end_call(&r->call, status);
+    loop_end(&r->wait, status);
 }
 
 static void begin_load(void *context)
@@ -433,7 +405,7 @@ static void begin_load(void *context)
     int rc = averager_load(r->a, on_check, on_loaded, r);
     if (rc) {
         pl_fail(r->err, rc, "state: a download is under way");
-        end_call(&r->call, rc);
+        loop_end(&r->wait, rc);
     }
 }
 
@@ -442,13 +414,9 @@ static void begin_load(void *context)
 int swarm_load(struct swarm *s, struct averager *a, state_check *check, void *context,
                struct state_load *state, struct peer_id *donor, struct pl_err *err)
 {
-    struct load_request r = { .call.s = s,
-                              .a = a,
-                              .check = check,
-                              .check_context = context,
-                              .state = state,
-                              .donor = donor,
-                              .err = err };
+    struct load_request r = {
+        .a = a, .check = check, .check_context = context, .state = state, .donor = donor, .err = err
+    };
     memset(state, 0, sizeof *state);
-    return wait_for_call(&r.call, begin_load, &r);
+    return loop_wait(s->loop, &r.wait, begin_load, &r);
 }

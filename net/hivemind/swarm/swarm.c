@@ -6,8 +6,7 @@
  *   close   node - host - loop: each before what it uses
  *
  * Host and node live on the network's thread alone, without locks: no other thread ever reads their
- * state. One lock and one condition serve all callers that wait; each wakes, reads its own flag,
- * and sleeps again if the signal was for another. */
+ * state. */
 #include "swarm.h"
 #include "net/libp2p/peer/peerstore.h"
 #include "net/libp2p/libp2p.h"
@@ -17,26 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-/* --- waiting ---------------------------------------------------------------------------------- */
-
-/* The flag changes under the lock; otherwise a waiter could read it, miss the signal, and never
- * wake. */
-static void raise_flag(struct swarm *s, int *flag)
-{
-    pthread_mutex_lock(&s->lock);
-    ++*flag;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* A condition may wake without reason, so the flag decides. */
-static void wait_for_flag(struct swarm *s, const int *flag)
-{
-    pthread_mutex_lock(&s->lock);
-    while (!*flag) pthread_cond_wait(&s->changed, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-}
 
 /* --- life ------------------------------------------------------------------------------------- */
 
@@ -313,10 +292,10 @@ double swarm_time(struct swarm *s)
 
 /* --- requests --------------------------------------------------------------------------------- */
 
-/* A call of the DHT for a thread that waits: arguments, result, and the flag that wakes it. */
+/* A call of the DHT for a thread that waits: arguments and result. */
 struct request {
     struct swarm *s;
-    struct loop_job job;
+    struct loop_request wait;
     /* Only the fields of this kind of request are set. */
     const struct dht_id *key;
     const struct peer_id *peer;
@@ -325,14 +304,8 @@ struct request {
     struct dht_pong *pong;
     struct pl_err *err;
     double expiration;
-    int latest, done, status;
+    int latest;
 };
-
-static void end_request(struct request *w, int status)
-{
-    w->status = status;
-    raise_flag(w->s, &w->done);
-}
 
 /* Callbacks run on the loop; each copies its result and wakes the thread that waits. */
 static void on_got(void *context, int status, const struct dht_result *r)
@@ -340,10 +313,14 @@ static void on_got(void *context, int status, const struct dht_result *r)
     struct request *w = context;
     /* The result lives as long as this callback: the waiting thread gets a copy. */
     if (!status && dht_result_copy(w->result, r)) status = PL_ENOMEM;
-    end_request(w, status);
+    loop_end(&w->wait, status);
 }
 
-static void on_stored(void *context, int status) { end_request(context, status); }
+static void on_stored(void *context, int status)
+{
+    struct request *w = context;
+    loop_end(&w->wait, status);
+}
 
 static void on_pong(void *context, int status, const struct dht_pong *pong)
 {
@@ -352,14 +329,14 @@ static void on_pong(void *context, int status, const struct dht_pong *pong)
     /* The text belongs to the callback's caller: it is copied, or gone. */
     w->pong->error = NULL;
     if (status) snprintf(w->err->text, sizeof w->err->text, "%.400s", pong->error);
-    end_request(w, status);
+    loop_end(&w->wait, status);
 }
 
 static void begin_get(void *context)
 {
     struct request *w = context;
     /* A lookup among the nodes nearest to the key. [spec hivemind-protocol 1.6] */
-    if (!dht_node_get(w->s->node, w->key, w->latest, on_got, w)) end_request(w, PL_ENOMEM);
+    if (!dht_node_get(w->s->node, w->key, w->latest, on_got, w)) loop_end(&w->wait, PL_ENOMEM);
 }
 
 static void begin_store(void *context)
@@ -370,23 +347,14 @@ static void begin_store(void *context)
     if (!dht_node_store(w->s->node, w->key, w->subkey ? bytes_at(w->subkey) : NULL,
                         w->subkey ? bytes_length(w->subkey) : 0, bytes_at(w->value),
                         bytes_length(w->value), w->expiration, on_stored, w))
-        end_request(w, PL_ENOMEM);
+        loop_end(&w->wait, PL_ENOMEM);
 }
 
 static void begin_ping(void *context)
 {
     struct request *w = context;
     /* Also tells whether the peer can reach us back. [spec hivemind-protocol 1.3] */
-    if (!dht_node_ping(w->s->node, w->peer, 1, on_pong, w)) end_request(w, PL_ENOMEM);
-}
-
-/* Posts the request and waits. It lies on this thread's stack, so the wait has no limit: the
- * DHT's own timeouts end every task. */
-static int complete_request(struct request *w, loop_fn *begin)
-{
-    loop_submit(w->s->loop, &w->job, begin, w);
-    wait_for_flag(w->s, &w->done);
-    return w->status;
+    if (!dht_node_ping(w->s->node, w->peer, 1, on_pong, w)) loop_end(&w->wait, PL_ENOMEM);
 }
 
 /* latest: all of the ~20 nodes nearest to the key are asked and the newest record wins; otherwise
@@ -395,7 +363,7 @@ int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, i
 {
     struct request w = { .s = s, .key = key, .result = r, .latest = latest };
     dht_result_init(r);
-    return complete_request(&w, begin_get);
+    return loop_wait(s->loop, &w.wait, begin_get, &w);
 }
 
 /* With a subkey: one entry of the dictionary under the key, next to other peers' entries. The
@@ -407,7 +375,7 @@ int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *s
     struct request w = {
         .s = s, .key = key, .subkey = subkey, .value = value, .expiration = expiration
     };
-    return complete_request(&w, begin_store);
+    return loop_wait(s->loop, &w.wait, begin_store, &w);
 }
 
 int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err,
@@ -416,6 +384,6 @@ int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err,
     struct request w = { .s = s, .peer = peer, .pong = pong, .err = err };
     int rc;
     err->text[0] = 0;
-    rc = complete_request(&w, begin_ping);
+    rc = loop_wait(s->loop, &w.wait, begin_ping, &w);
     return rc && !err->text[0] ? pl_fail(err, rc, "%s", pl_status_name(rc)) : rc;
 }

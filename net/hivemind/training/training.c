@@ -79,7 +79,7 @@ static enum training_advice advise(struct training *c, double now)
 }
 
 /* After a local batch. [spec hivemind-protocol 9, steps 2 to 5] */
-static void begin_add(void *context)
+static void add_here(void *context)
 {
     struct request *w = context;
     struct training *c = w->c;
@@ -91,7 +91,6 @@ static void begin_add(void *context)
     if (c->own.phase == EPOCH_OVERLAPPED) { /* these samples are the next epoch's */
         c->own.next_samples = progress_plus(c->own.next_samples, w->number);
         w->advice = TRAINING_GO_ON;
-        request_complete(w, PL_OK);
         return;
     }
     if (w->number) {
@@ -103,7 +102,6 @@ static void begin_add(void *context)
         training_report(c);
     }
     w->advice = should_catch_up(c, now) ? TRAINING_CATCH_UP : advise(c, now);
-    request_complete(w, PL_OK);
 }
 
 enum training_advice training_add(struct training *c, int64_t samples, double seconds)
@@ -111,12 +109,12 @@ enum training_advice training_add(struct training *c, int64_t samples, double se
     struct request w = { .c = c, .number = samples, .seconds = seconds }, poll = { .c = c },
                    again = { .c = c };
     /* First by the view that we have, without waiting for the network: most batches end here. */
-    if (request_wait(&w, begin_add)) return TRAINING_GO_ON;
+    loop_call(c->loop, add_here, &w);
     if (w.advice != TRAINING_UPDATE) return w.advice;
     /* Before a step, poll once more: a peer that steps by an old view while the others have just
      * stepped stays one epoch behind them. [spec hivemind-protocol 8] */
-    if (request_wait(&poll, training_poll_now) || request_wait(&again, begin_add))
-        return TRAINING_GO_ON;
+    if (request_wait(&poll, training_poll_now)) return TRAINING_GO_ON;
+    loop_call(c->loop, add_here, &again);
     return again.advice;
 }
 
@@ -158,7 +156,7 @@ void training_enter(struct training *c, int64_t epoch)
 void training_set_epoch(struct training *c, int64_t epoch) { training_enter(c, epoch); }
 
 /* Epoch + 1 without a download: the parameters are the group's already. */
-static void begin_raise(void *context)
+static void raise_here(void *context)
 {
     struct request *w = context;
     struct training *c = w->c;
@@ -169,29 +167,27 @@ static void begin_raise(void *context)
     if (c->poll.view.epoch < c->own.epoch)
         c->poll.view.epoch = c->own.epoch, c->poll.view.samples = c->own.samples;
     training_report(c);
-    request_complete(w, PL_OK);
 }
 
 void training_raise_epoch(struct training *c)
 {
     struct request w = { .c = c };
-    request_wait(&w, begin_raise);
+    loop_call(c->loop, raise_here, &w);
 }
 
 /* The snapshot is taken over by the averager, which serves it until the next one comes. */
-static void begin_share(void *context)
+static void share_here(void *context)
 {
     struct request *w = context;
     /* Newcomers ask the donor with the highest priority, which is the epoch. [spec
      * hivemind-protocol 7] */
     averager_share(w->c->a[STATE], w->snapshot, (double)w->c->own.epoch);
-    request_complete(w, PL_OK);
 }
 
 void training_share(struct training *c, struct state_snapshot *s)
 {
     struct request w = { .c = c, .snapshot = s };
-    request_wait(&w, begin_share);
+    loop_call(c->loop, share_here, &w);
 }
 
 /* The group key's bits are part of a state's metadata in hivemind. [spec hivemind-protocol 4.5,
@@ -200,14 +196,13 @@ static void copy_group_bits(void *context)
 {
     struct request *w = context;
     snprintf(w->bits, GROUP_BITS_MAX + 1, "%s", averager_group_bits(w->c->a[STATE]));
-    request_complete(w, PL_OK);
 }
 
 void training_group_bits(struct training *c, char bits[GROUP_BITS_MAX + 1])
 {
     struct request w = { .c = c, .bits = bits };
     bits[0] = 0;
-    request_wait(&w, copy_group_bits);
+    loop_call(c->loop, copy_group_bits, &w);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -227,15 +222,13 @@ static void free_all(struct training *c)
     liveness_clear(&c->poll.liveness);
     claims_clear(&c->poll.claims);
     bytes_clear(&c->subkey);
-    pthread_cond_destroy(&c->changed);
-    pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
 static void on_averager_closed(void *context)
 {
     struct request *w = context;
-    if (!--w->left) request_complete(w, w->status);
+    if (!--w->left) loop_end(&w->wait, w->status);
 }
 
 static void close_averagers(struct request *w)
@@ -395,7 +388,7 @@ static void begin_open(void *context)
     if (!rc) rc = open_averager(w->c, STATE, w->err);
     w->status = rc;
     if (rc) close_averagers(w);
-    else request_complete(w, PL_OK);
+    else loop_end(&w->wait, PL_OK);
 }
 
 int training_open(struct training **out, const struct training_options *o, struct pl_err *err)
@@ -406,8 +399,6 @@ int training_open(struct training **out, const struct training_options *o, struc
     int rc = PL_ENOMEM;
     *out = NULL;
     if (!c) return pl_fail(err, PL_ENOMEM, "training together: no memory");
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->changed, NULL);
     c->o = *o;
     c->o.local_steps = o->local_steps != 0;
     c->loop = host_loop(o->host);

@@ -157,7 +157,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     if (status) *w->err = *err;
     else w->c->bandwidth.has_come = 1;
     count_try(w->c, status, w->state);
-    request_complete(w, status);
+    loop_end(&w->wait, status);
 }
 
 /* A peer that changes its epoch takes no part in rounds of the old one: a group that already
@@ -172,7 +172,7 @@ static void begin_load(void *context)
     c->load.began = c->load.counted = training_now(c);
     c->load.spent = 0;
     if (!rc) timer_start(c->loop, &c->load.pulse, PULSE, on_pulse, c);
-    else request_complete(w, pl_fail(w->err, rc, "state: a download is under way"));
+    else loop_end(&w->wait, pl_fail(w->err, rc, "state: a download is under way"));
 }
 
 int training_load(struct training *c, int64_t most, state_check *check, void *context,

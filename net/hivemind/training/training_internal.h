@@ -11,8 +11,6 @@
 #include "training.h"
 #include "target_watch.h"
 
-#include <pthread.h>
-
 enum { GRADIENT, STATE, AVERAGERS };
 
 #define LOAD_FAILURES_MAX 5 /* downloads in a row: donors may be at their own update */
@@ -132,8 +130,6 @@ struct training {
     struct averager *a[AVERAGERS];
     struct bytes subkey; /* our owner tag */
     /* of requests */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
     /* on the loop's thread */
     struct own_progress own;
     struct own_report report;
@@ -159,8 +155,8 @@ static inline int training_is_averaging(const struct training *c)
  * decides which fields are used. */
 struct request {
     struct training *c;
-    struct loop_job job;
-    int done, status;
+    struct loop_request wait;
+    int status;
     int64_t number;
     double seconds;
     float *const *tensor;
@@ -183,10 +179,11 @@ struct request {
     int left;          /* averagers still to be closed */
 };
 
-/* Wakes the thread that waits for the request. */
-void request_complete(struct request *w, int status);
-/* Calls `begin` on the loop's thread, and sleeps until the request is completed. */
-int request_wait(struct request *w, loop_fn *begin);
+/* Calls `begin` on the loop's thread, and sleeps until the request has ended. */
+static inline int request_wait(struct request *w, loop_fn *begin)
+{
+    return loop_wait(w->c->loop, &w->wait, begin, w);
+}
 double training_now(const struct training *c); /* DHT time */
 /* Stores a record of ours, for `life` seconds; does nothing with a value that could not be
  * written. */

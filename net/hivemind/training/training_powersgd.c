@@ -13,20 +13,20 @@ static void on_rank(void *context, int rank, size_t votes)
     struct request *w = context;
     w->number = rank;
     w->left = (int)votes;
-    request_complete(w, PL_OK);
+    loop_end(&w->wait, PL_OK);
 }
 
 static void begin_ask(void *context)
 {
     struct request *w = context;
     int rc = averager_ask_rank(w->c->a[GRADIENT], on_rank, w);
-    if (rc) request_complete(w, rc);
+    if (rc) loop_end(&w->wait, rc);
 }
 
 static void begin_compress(void *context)
 {
     struct request *w = context;
-    request_complete(w, averager_compress(w->c->a[GRADIENT], (int)w->number, w->err));
+    loop_end(&w->wait, averager_compress(w->c->a[GRADIENT], (int)w->number, w->err));
 }
 
 /* Peers that compress nothing agree with any rank at which no tensor is compressed. */

@@ -146,7 +146,7 @@ static void on_fetched(void *context, int status, const struct dht_result *r)
      * next. */
     update_view(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
     c->poll.waiter = NULL;
-    if (w) request_complete(w, PL_OK);
+    if (w) loop_end(&w->wait, PL_OK);
     if (!c->is_closing)
         timer_start(c->loop, &c->poll.timer,
                     /* The nearer the estimated time of the step, the sooner. */
@@ -167,7 +167,7 @@ void training_begin_poll(void *context)
     if ((c->own.phase == EPOCH_AVERAGING || c->own.phase == EPOCH_STEPPING) && !w) return;
     if ((c->poll.task = dht_node_get(c->o.node, &c->report.key, 1, on_fetched, c))) return;
     c->poll.waiter = NULL;
-    if (w) request_complete(w, PL_ENOMEM);
+    if (w) loop_end(&w->wait, PL_ENOMEM);
 }
 
 void training_poll_again(struct training *c)

@@ -66,17 +66,16 @@ static void publish_report(struct training *c)
 }
 
 /* Written with the next report, and every one after it. */
-static void begin_held_out(void *context)
+static void set_held_out(void *context)
 {
     struct request *w = context;
     w->c->records.totals.held_out = w->seconds;
-    request_complete(w, PL_OK);
 }
 
 void training_held_out(struct training *c, double loss)
 {
     struct request w = { .c = c, .seconds = loss };
-    request_wait(&w, begin_held_out);
+    loop_call(c->loop, set_held_out, &w);
 }
 
 /* Once per epoch of our own: the record of the epoch that has just ended. */
@@ -93,7 +92,6 @@ static void publish_records(void *context)
         training_store(w->c, &w->c->records.metrics_key, &value, METRICS_LIFE);
     bytes_clear(&value);
     publish_report(w->c);
-    request_complete(w, PL_OK);
 }
 
 /* After each step of ours; hivemind's peers do it when their own epoch changes. */
@@ -102,7 +100,7 @@ void training_publish(struct training *c, double loss, int64_t mini_steps, int64
     struct request w = {
         .c = c, .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples }
     };
-    request_wait(&w, publish_records);
+    loop_call(c->loop, publish_records, &w);
 }
 
 /* The oldest warning first. */
@@ -116,13 +114,13 @@ static void take_warning(void *context)
         memmove(c->records.warnings, c->records.warnings + 1,
                 --c->records.warning_count * sizeof *c->records.warnings);
     }
-    request_complete(w, PL_OK);
 }
 
 int training_take_warning(struct training *c, struct pl_err *warning)
 {
     struct request w = { .c = c, .err = warning };
-    return !request_wait(&w, take_warning) && w.number;
+    loop_call(c->loop, take_warning, &w);
+    return w.number != 0;
 }
 
 static void copy_view(void *context)
@@ -140,12 +138,10 @@ static void copy_view(void *context)
                                        .peers = c->poll.others + 1,
                                        .eta_s = fmax(0, c->poll.view.eta - training_now(c)),
                                        .samples_per_second = performance_get(&c->own.speed) };
-    request_complete(w, PL_OK);
 }
 
 void training_get_view(struct training *c, struct training_view *v)
 {
     struct request w = { .c = c, .view = v };
-    memset(v, 0, sizeof *v);
-    request_wait(&w, copy_view);
+    loop_call(c->loop, copy_view, &w);
 }

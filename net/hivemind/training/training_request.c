@@ -1,38 +1,16 @@
-/* training_request.c - requests from the training's thread to the network's, and functions that
- * every part of this folder uses: the DHT's clock, storing a record, a warning.
+/* training_request.c - functions that every part of this folder uses: the DHT's clock, storing a
+ * record, a warning. How a request goes from the training's thread to the network's:
  *
  *   training's thread                      network's thread (the loop)
  *   request_wait: posts `begin`, sleeps
  *                                          begin: answers at once, or keeps the request
  *                                          ...
- *                                          request_complete: status, then wakes
+ *                                          loop_end: status, then wakes
  *   wakes, returns the status
  *
- * This is the bottom layer of the folder: it calls none of the other files. */
+ * A request that is always answered at once goes by loop_call. This is the bottom layer of the
+ * folder: it calls none of the other files. */
 #include "training_internal.h"
-
-void request_complete(struct request *w, int status)
-{
-    struct training *c = w->c;
-    /* The loop's thread: w lives on the stack of the thread that is woken here. */
-    pthread_mutex_lock(&c->lock);
-    w->status = status;
-    w->done = 1;
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->lock);
-}
-
-/* The training's thread: posts the request and sleeps. The wait has no limit of its own, since
- * every activity of the loop has one. */
-int request_wait(struct request *w, loop_fn *begin)
-{
-    struct training *c = w->c;
-    loop_submit(c->loop, &w->job, begin, w);
-    pthread_mutex_lock(&c->lock);
-    while (!w->done) pthread_cond_wait(&c->changed, &c->lock);
-    pthread_mutex_unlock(&c->lock);
-    return w->status;
-}
 
 double training_now(const struct training *c) { return dht_node_time(c->o.node); }
 

@@ -131,7 +131,7 @@ static void on_gradient(void *context, const struct averager_result *result)
     c->gradient.waiter = NULL;
     if (delayed) end_delayed_round(c);
     else c->own.phase = EPOCH_STEPPING;
-    if (w) request_complete(w, r->status);
+    if (w) loop_end(&w->wait, r->status);
 }
 
 /* A leader need not wait for the end of matchmaking once this many peers have joined. */
@@ -229,7 +229,7 @@ static void begin_average(void *context)
     if (join_round(c, w, EPOCH_AVERAGING)) return;
     c->own.phase = EPOCH_STEPPING;
     c->gradient.waiter = NULL;
-    request_complete(w, PL_EAGAIN);
+    loop_end(&w->wait, PL_EAGAIN);
 }
 
 /* Delayed: returns at once. Whatever is accumulated from now on belongs to the next epoch;
@@ -240,7 +240,6 @@ static void begin_delayed_average(void *context)
     struct training *c = w->c;
     c->own.next_samples = 0;
     if (!join_round(c, w, EPOCH_OVERLAPPED)) end_delayed_round(c);
-    request_complete(w, PL_OK);
 }
 
 /* In a round of the parameters each peer gathers its epoch (begin_state_round). Returns -1 if this
@@ -332,7 +331,7 @@ static void on_state(void *context, const struct averager_result *r)
     c->state.phase = c->state.phase == STATE_OUTDATED ? STATE_IDLE : STATE_ENDED;
     if (is_apart && should_repeat(c, r->group)) repeat_state_round(c);
     c->state.waiter = NULL;
-    if (w) request_complete(w, r->status);
+    if (w) loop_end(&w->wait, r->status);
 }
 
 /* Gives up a round of the parameters that has found no group yet: the others are busy with their
@@ -342,7 +341,7 @@ static void finish_state_round(void *context)
     struct request *w = context;
     struct training *c = w->c;
     if (!is_state_under_way(c)) {
-        request_complete(w, PL_OK);
+        loop_end(&w->wait, PL_OK);
         return;
     }
     c->state.waiter = w;
@@ -405,20 +404,20 @@ static void take_messages(void *context)
     w->number = (int64_t)c->gradient.message_count;
     c->gradient.messages = NULL;
     c->gradient.message_count = 0;
-    request_complete(w, PL_OK);
 }
 
 size_t training_take_messages(struct training *c, struct averager_message **messages)
 {
     struct request w = { .c = c, .messages = messages };
-    return request_wait(&w, take_messages) ? 0 : (size_t)w.number;
+    loop_call(c->loop, take_messages, &w);
+    return (size_t)w.number;
 }
 
 void training_begin_average(struct training *c, float *const *gradient)
 {
     struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL };
     c->gradient.is_bad = !w.tensor;
-    request_wait(&w, begin_delayed_average);
+    loop_call(c->loop, begin_delayed_average, &w);
 }
 
 /* Waits for the end of a delayed round; there is nothing to wait for if it has ended. */
@@ -426,7 +425,7 @@ static void wait_gradient_round(void *context)
 {
     struct request *w = context;
     if (training_is_averaging(w->c)) w->c->gradient.waiter = w;
-    else request_complete(w, PL_OK);
+    else loop_end(&w->wait, PL_OK);
 }
 
 /* As finish_state_round, but without waiting: between two local batches. */
@@ -437,7 +436,6 @@ static void check_returned(void *context)
     const int averaging = training_is_averaging(c);
     if (!averaging && is_state_under_way(c)) averager_finish(c->a[STATE]);
     w->number = !averaging && !is_state_under_way(c);
-    request_complete(w, PL_OK);
 }
 
 int training_end_average(struct training *c, struct training_round *r, int wait)
@@ -447,7 +445,7 @@ int training_end_average(struct training *c, struct training_round *r, int wait)
         request_wait(&end, wait_gradient_round);
         request_wait(&finish, finish_state_round);
     } else {
-        request_wait(&check, check_returned);
+        loop_call(c->loop, check_returned, &check);
         if (!check.number) return 0;
     }
     *r = c->gradient.result;
@@ -502,13 +500,13 @@ static void advance_help(void *context)
     } else if (c->help.phase == AUXILIARY_IDLE && soon && c->poll.others >= 2 &&
                c->poll.view.epoch != c->help.last_epoch)
         begin_helping(c, w->tensor);
-    request_complete(w, PL_OK);
 }
 
 int training_help(struct training *c, float *const *tensor, struct training_round *r)
 {
     struct request w = { .c = c, .tensor = tensor, .round = r };
-    return !request_wait(&w, advance_help) && w.number;
+    loop_call(c->loop, advance_help, &w);
+    return w.number != 0;
 }
 
 /* --- parameters ------------------------------------------------------------------------------- */
@@ -588,7 +586,6 @@ static void begin_late_state_round(void *context)
     struct training *c = w->c;
     c->state.is_repeated = 0;
     if (c->poll.others) begin_state_round(c);
-    request_complete(w, PL_OK);
 }
 
 void training_average_parameters(struct training *c, float *const *parameter)
@@ -597,7 +594,7 @@ void training_average_parameters(struct training *c, float *const *parameter)
     /* An older round holds the copies until it ends; training_set_epoch has given it up. */
     request_wait(&finish, finish_state_round);
     if (c->own.epoch % c->o.average_state_every == 0 && !copy_parameters(c, parameter))
-        request_wait(&begin, begin_late_state_round);
+        loop_call(c->loop, begin_late_state_round, &begin);
 }
 
 /* Takes the result of a round of the parameters, once. */
@@ -607,13 +604,13 @@ static void take_state_result(void *context)
     /* A downloaded state has replaced the parameters that the round began with: drop its result. */
     w->number = w->c->state.phase == STATE_ENDED;
     if (w->number) w->c->state.phase = STATE_IDLE;
-    request_complete(w, PL_OK);
 }
 
 int training_corrected(struct training *c, struct training_round *r)
 {
     struct request w = { .c = c };
-    if (request_wait(&w, take_state_result) || !w.number) return 0;
+    loop_call(c->loop, take_state_result, &w);
+    if (!w.number) return 0;
     *r = c->state.result;
     return 1;
 }

@@ -11,7 +11,6 @@
 #include "net/libp2p/streams/stream_turns.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -139,25 +138,16 @@ static void begin_close(struct host *h)
 /* host_close's thread waits here for the loop's. */
 struct closing {
     struct host *host;
-    pthread_mutex_t lock;
-    pthread_cond_t over;
-    int done;
+    struct loop_request request;
 };
 
-static void on_freed(void *context)
-{
-    struct closing *c = context;
-    pthread_mutex_lock(&c->lock);
-    c->done = 1;
-    pthread_cond_signal(&c->over);
-    pthread_mutex_unlock(&c->lock);
-}
+static void on_freed(void *request) { loop_end(request, PL_OK); }
 
 static void close_here(void *context)
 {
     struct closing *c = context;
     c->host->goodbye.closed = on_freed;
-    c->host->goodbye.context = c;
+    c->host->goodbye.context = &c->request;
     begin_close(c->host);
 }
 
@@ -168,14 +158,7 @@ void host_close(struct host *h)
     struct closing c = { .host = h };
     if (!h) return;
     assert(!loop_is_here(h->core.loop));
-    pthread_mutex_init(&c.lock, NULL);
-    pthread_cond_init(&c.over, NULL);
-    loop_call(h->core.loop, close_here, &c);
-    pthread_mutex_lock(&c.lock);
-    while (!c.done) pthread_cond_wait(&c.over, &c.lock);
-    pthread_mutex_unlock(&c.lock);
-    pthread_cond_destroy(&c.over);
-    pthread_mutex_destroy(&c.lock);
+    loop_wait(h->core.loop, &c.request, close_here, &c);
 }
 
 /* --- the beginning ---------------------------------------------------------------------------- */

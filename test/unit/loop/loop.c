@@ -93,6 +93,26 @@ static void a_timer_that_starts_itself_leaves_the_loop_to_others(void **state)
     assert_in_range(waited, 1, count);
 }
 
+struct late {
+    struct loop_request request;
+    struct timer timer;
+};
+
+static void end_late(void *context) { loop_end(context, PL_EAGAIN); }
+
+static void begin_late(void *context)
+{
+    struct late *w = context;
+    timer_start(l, &w->timer, 0.02, end_late, &w->request);
+}
+
+static void a_thread_waits_until_its_request_is_ended(void **state)
+{
+    struct late w = { .request.loop = NULL };
+    assert_int_equal(loop_wait(l, &w.request, begin_late, &w), PL_EAGAIN);
+    assert_int_equal(w.timer.is_running, 0);
+}
+
 struct task {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -137,6 +157,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(timers_fire_in_the_order_of_their_times, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_timer_that_starts_itself_leaves_the_loop_to_others,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_thread_waits_until_its_request_is_ended, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(work_ends_on_the_loop, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
