@@ -187,12 +187,10 @@ int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out)
     return send_fin(s, out);
 }
 
-/* RST drops the queued data of both sides. */
-static int reset_stream(struct yamux *y, struct yamux_stream *s, struct bytes *out)
+static int reset_stream(struct yamux_stream *s, struct bytes *out)
 {
     if (is_over(s)) return PL_OK;
     s->reset = 1;
-    yamux_table_drop_waiting(y, s);
     return put(out, YAMUX_WINDOW_UPDATE, YAMUX_RST, s->id, 0);
 }
 
@@ -202,7 +200,7 @@ void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out)
     s->released = 1;
     s->user = NULL;
     yamux_table_drop_in(y, s);
-    if (!s->out_ended) reset_stream(y, s, out);
+    if (!s->out_ended) reset_stream(s, out);
     if (is_over(s)) yamux_table_remove(y, s);
 }
 
@@ -380,7 +378,7 @@ static void sweep(struct yamux *y, struct bytes *out)
             if (waiting != s->waited) s->idle_ticks = 0;
             s->waited = waiting;
             if (++s->idle_ticks <= YAMUX_LINGER_TICKS) continue;
-            reset_stream(y, s, out);
+            reset_stream(s, out);
             yamux_table_remove(y, s);
         }
     }
