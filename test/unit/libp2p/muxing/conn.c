@@ -155,6 +155,7 @@ static void another_protocols_greeting_is_quoted(void **state)
         { "~ \x7f", "encryption: not multistream" },
         { "~ ~\x7f", "it says \"~ ~\", not" },
         { "\x01\x02\x03", "encryption: not multistream" },
+        { "\x01 SSH", "encryption: not multistream" },
     };
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         begin(CONN_NOISE, CONN_NOISE);
@@ -251,11 +252,12 @@ static void ticks(void **state)
     begin(CONN_NOISE, CONN_NOISE);
     assert_int_equal(conn_tick(&t.c[0], 100, NULL), PL_OK); /* not open yet */
     carry_all();
-    for (int large = 0; large < 2; large++) {
-        bytes_clear(&t.c[0].plain);
-        assert_non_null(bytes_reserve(&t.c[0].plain, large ? 5000 : 100));
+    for (int k = 0; k < 6; k++) {
+        struct bytes *b[] = { &t.c[0].plain, &t.c[0].frames, &t.c[0].wire };
+        bytes_clear(b[k / 2]);
+        assert_non_null(bytes_reserve(b[k / 2], k % 2 ? 5000 : 100));
         assert_int_equal(conn_tick(&t.c[0], 99, &t.err[0]), PL_OK);
-        assert_int_equal(t.c[0].plain.data == NULL, large);
+        assert_int_equal(b[k / 2]->data == NULL, k % 2);
     }
     assert_int_equal(conn_tick(&t.c[0], 100, &t.err[0]), PL_OK);
     assert_true(bytes_length(&t.c[0].wire) > 0);
