@@ -82,27 +82,34 @@ static void pieces_that_no_peer_has(void **state)
 
 static const uint8_t round_hash[PL_HASH_BYTES] = { 7, 7, 7 };
 
-static void make_identity_of(struct identity *me, int ed25519)
+static struct identity ids[2]; /* RSA, Ed25519 */
+
+static int make_identities(void **state)
 {
-    struct pl_err err = { "" };
-    if (ed25519) numbered_identity(me, 0);
-    else if (identity_make(me, KEY_SECP256K1, &err)) fail_msg("%s", err.text);
+    numbered_identity(&ids[1], 0);
+    return identity_make(&ids[0], KEY_RSA, NULL);
+}
+
+static int clear_identities(void **state)
+{
+    identity_clear(&ids[0]);
+    identity_clear(&ids[1]);
+    return 0;
 }
 
 /* An Ed25519 peer ID holds its key, of others the key comes along; each field has its place. */
 static void signed_messages_there_and_back(void **state)
 {
     for (int ed25519 = 0; ed25519 < 2; ed25519++) {
-        struct identity me;
+        const struct identity *me = &ids[ed25519];
         struct signed_message m = { .stage = 3, .from = 0x0102, .to = 0x0304 }, back;
         struct bytes b = { 0 };
         uint8_t hash[PL_HASH_BYTES];
         size_t key_n;
-        make_identity_of(&me, ed25519);
-        key_n = ed25519 ? 0 : bytes_length(&me.public_key);
+        key_n = ed25519 ? 0 : bytes_length(&me->public_key);
         m.body = (const uint8_t *)"body";
         m.n = 4;
-        assert_int_equal(signed_message_write(&b, &m, &me, round_hash), PL_OK);
+        assert_int_equal(signed_message_write(&b, &m, me, round_hash), PL_OK);
         signed_hash(hash, "body", 4);
         assert_memory_equal(m.hash, hash, PL_HASH_BYTES);
         assert_memory_equal(bytes_at(&b), "\3\1\2\3\4", 5);
@@ -116,15 +123,14 @@ static void signed_messages_there_and_back(void **state)
         assert_int_equal(back.head_n, bytes_length(&b) - 4);
         assert_memory_equal(back.hash, hash, PL_HASH_BYTES);
         assert_memory_equal(back.body, "body", 4);
-        assert_int_equal(signed_message_check(&back, round_hash, &me.id), PL_OK);
+        assert_int_equal(signed_message_check(&back, round_hash, &me->id), PL_OK);
         /* A head alone, as in a proof of equivocation. */
         assert_int_equal(signed_message_read(&back, bytes_at(&b), back.head_n), PL_OK);
         assert_int_equal(back.n, 0);
-        assert_int_equal(signed_message_check(&back, round_hash, &me.id), PL_OK);
+        assert_int_equal(signed_message_check(&back, round_hash, &me->id), PL_OK);
         for (size_t n = 0; n < back.head_n; n++)
             assert_int_equal(signed_message_read(&back, bytes_at(&b), n), PL_EFORMAT);
         bytes_clear(&b);
-        identity_clear(&me);
     }
 }
 
@@ -133,24 +139,23 @@ static void what_is_signed(void **state)
 {
     for (int ed25519 = 0; ed25519 < 2; ed25519++) {
         static const uint8_t other_round[PL_HASH_BYTES] = { 7, 7, 8 };
-        struct identity me, other;
+        const struct identity *me = &ids[ed25519];
+        struct identity other;
         struct signed_message m = { .stage = 3, .from = 1, .to = SIGNED_TO_ALL }, read;
         struct bytes b = { 0 };
-        make_identity_of(&me, ed25519);
         numbered_identity(&other, 5);
-        assert_int_equal(signed_message_write(&b, &m, &me, round_hash), PL_OK);
+        assert_int_equal(signed_message_write(&b, &m, me, round_hash), PL_OK);
         assert_int_equal(signed_message_read(&read, bytes_at(&b), bytes_length(&b)), PL_OK);
-        assert_int_equal(signed_message_check(&read, round_hash, &me.id), PL_OK);
-        assert_int_not_equal(signed_message_check(&read, other_round, &me.id), PL_OK);
+        assert_int_equal(signed_message_check(&read, round_hash, &me->id), PL_OK);
+        assert_int_not_equal(signed_message_check(&read, other_round, &me->id), PL_OK);
         assert_int_not_equal(signed_message_check(&read, round_hash, &other.id), PL_OK);
         for (size_t i = 0; i < 5 + PL_HASH_BYTES; i++) {
             b.data[b.begin + i] ^= 1;
             assert_int_equal(signed_message_read(&read, bytes_at(&b), bytes_length(&b)), PL_OK);
-            assert_int_not_equal(signed_message_check(&read, round_hash, &me.id), PL_OK);
+            assert_int_not_equal(signed_message_check(&read, round_hash, &me->id), PL_OK);
             b.data[b.begin + i] ^= 1;
         }
         bytes_clear(&b);
-        identity_clear(&me);
         identity_clear(&other);
     }
 }
@@ -228,5 +233,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(fields_of_each_type),     cmocka_unit_test(fields_that_are_none),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_identities, clear_identities);
 }

@@ -18,7 +18,7 @@ static struct {
     struct bytes wire[2], plain[2];
     struct pl_err err[2];
     int rc[2];
-    size_t slice; /* bytes that arrive at once */
+    size_t piece; /* bytes that arrive at once */
 } t;
 
 static int make_identities(void **state)
@@ -37,7 +37,7 @@ static int clear_identities(void **state)
 static void begin(opener *open, const struct peer_id *by_dialer, const struct peer_id *by_listener)
 {
     memset(&t, 0, sizeof t);
-    t.slice = SIZE_MAX;
+    t.piece = SIZE_MAX;
     assert_int_equal(open(&t.s[0], &ids[0], 1, by_dialer, &t.wire[0]), PL_OK);
     assert_int_equal(open(&t.s[1], &ids[1], 0, by_listener, &t.wire[1]), PL_OK);
     assert_true(bytes_length(&t.wire[0]) > 0 && bytes_length(&t.wire[1]) == 0);
@@ -58,7 +58,7 @@ static int carry(int from)
     const int to = 1 - from;
     while (!t.rc[to] && bytes_length(&t.wire[from])) {
         size_t n = bytes_length(&t.wire[from]);
-        if (n > t.slice) n = t.slice;
+        if (n > t.piece) n = t.piece;
         t.rc[to] = t.s[to]->receive(t.s[to], bytes_at(&t.wire[from]), n, &t.plain[to], &t.wire[to],
                                     &t.err[to]);
         bytes_take(&t.wire[from], n);
@@ -74,9 +74,9 @@ static void carry_all(void)
 static void both_learn_who_the_other_is(void **state)
 {
     for (size_t k = 0; k < PL_COUNT(openers); k++)
-        for (size_t slice = 1; slice; slice = slice == 1 ? 100 : slice == 100 ? SIZE_MAX : 0) {
+        for (size_t piece = 1; piece; piece = piece == 1 ? 100 : piece == 100 ? SIZE_MAX : 0) {
             begin(openers[k], &ids[1].id, NULL);
-            t.slice = slice;
+            t.piece = piece;
             carry_all();
             for (int i = 0; i < 2; i++) {
                 assert_int_equal(t.rc[i], PL_OK);
@@ -88,7 +88,7 @@ static void both_learn_who_the_other_is(void **state)
         }
 }
 
-/* A peer that was not meant is refused with both names, by whichever side knows whom it meant. */
+/* Another peer than a side expects is refused with both names. */
 static void another_peer_than_was_dialed_is_refused(void **state)
 {
     char want[PEER_ID_TEXT_MAX];
@@ -121,7 +121,7 @@ static void data_arrives_whole(void **state)
         carry_all();
         for (size_t i = 0; i < PL_COUNT(lengths); i++)
             for (int from = 0; from < 2; from++) {
-                t.slice = i % 2 ? SIZE_MAX : 65536 + 7;
+                t.piece = i % 2 ? SIZE_MAX : 65536 + 7;
                 assert_int_equal(t.s[from]->send(t.s[from], data, lengths[i], &t.wire[from]),
                                  PL_OK);
                 assert_true(bytes_length(&t.wire[from]) > lengths[i]);
