@@ -133,6 +133,7 @@ static void refresh(void **state)
         id.bytes[i / 8] ^= (uint8_t)(0x80 >> i % 8);
         dht_routing_add(&r, &id, &peer, 10 + i, NULL);
     }
+    assert_int_equal(dht_routing_refresh(&r, &id, r.buckets[0].updated, 200), PL_EAGAIN);
     for (size_t i = 0; i < r.count; i++) { /* each bucket once, ids inside it */
         assert_int_equal(dht_routing_refresh(&r, &id, 100, 200), PL_OK);
         assert_int_equal(r.count, 41);

@@ -40,6 +40,14 @@ static void a_ban_counts_once(void **state)
 
 static void the_first_to_end_is_forgotten(void **state)
 {
+    struct peer_id first = numbered(0), last = numbered(BANS_MAX);
+    for (int i = 0; i < BANS_MAX; i++) {
+        struct peer_id other = numbered(i);
+        bans_add(&b, 300 + i, &other);
+    }
+    bans_add(&b, 300 + BANS_MAX, &last);
+    assert_false(bans_has(&b, 300, &first));
+    memset(&b, 0, sizeof b);
     for (int i = 0; i <= BANS_MAX; i++) {
         struct peer_id other = numbered(i);
         bans_add(&b, 300 - i, &other);
