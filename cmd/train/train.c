@@ -390,24 +390,24 @@ static int check(struct train_requests *w)
     if (!strncmp(w->swarm.algorithm, "powersgd", 8) &&
         (w->averaging.verify || w->averaging.clip != 0))
         return command_misused(w->job.cmd,
-                               "--algorithm %s: a factor can't be clipped or verified without the "
-                               "others: without --robust",
+                               "--algorithm %s does not take --robust: a peer's factors mean "
+                               "nothing without those of the others",
                                w->swarm.algorithm);
     if (train_gathers(&w->swarm) && (w->averaging.clip != 0 || join->client_mode))
         return command_misused(
             w->job.cmd,
-            "--algorithm %s: its messages go from each peer to each other one as "
-            "they are: without --robust and --client-mode",
+            "--algorithm %s takes neither --robust nor --client-mode: each peer gives "
+            "its message, unclipped, to each other peer",
             w->swarm.algorithm);
     if (train_settings(&w->swarm, &why)) return command_misused(w->job.cmd, "%s", why.text);
     if (train_outer(&w->swarm)) {
         if (w->swarm.delay || w->averaging.verify)
             return command_misused(w->job.cmd,
-                                   "--algorithm %s: its rounds cannot be delayed or verified: "
-                                   "without --delay and --robust btard",
+                                   "--algorithm %s takes neither --delay nor --robust btard",
                                    w->swarm.algorithm);
         if (w->swarm.outer_momentum >= 1 || !(w->swarm.outer_lr > 0))
-            return command_misused(w->job.cmd, "--outer-lr is above 0, --outer-momentum below 1");
+            return command_misused(w->job.cmd,
+                                   "--outer-lr must be above 0 and --outer-momentum below 1");
     }
     if (w->averaging.verify && w->averaging.validators > 0 && w->swarm.delay)
         return command_misused(w->job.cmd,

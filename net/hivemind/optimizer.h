@@ -27,7 +27,7 @@
  * samples, and then a round waits up to matchmaking_time for them. To begin together, set
  * `min_peers`: a short training of one peer may else be over before the next one has joined.
  *
- *   #include <net/hivemind/optimizer.h>   (cc train.c $(pkg-config --cflags --libs potluck))
+ *   #include <net/hivemind/optimizer.h>   (cc train.c $(pkg-config --cflags --libs potluck) -lm)
  *
  *   const char *address = "/ip4/1.2.3.4/tcp/31337/p2p/ID";   (pl_collaborative_address of a peer
  *                                                             in the run; the first one has none)
@@ -134,10 +134,10 @@ struct pl_collaborative_options {
      * do not wait. 1: no wait; 300 s. */
     size_t min_peers;
     double min_peers_timeout;
-    /* The local optimizer, a struct of runtime/optimizer.h: pl_lamb_options(); pl_adam_options(
-     * decay, bits), with weight decay and moments of 8 or 32 bits; or one of your making. NULL:
-     * pl_lamb_options(). LAMB's step of a tensor is proportional to the tensor's norm, so weights
-     * that begin at zero hardly move: take Adam for those. */
+    /* The local optimizer: a struct that pl_lamb_options() or pl_adam_options(weight decay, bits of
+     * the moments: 8 or 32) of runtime/optimizer.h has returned. NULL: pl_lamb_options(). LAMB's
+     * step of a tensor is proportional to the tensor's norm, so weights that begin at zero hardly
+     * move: take Adam for those. */
     const struct pl_optimizer_options *optimizer;
     double lr; /* learning rate, or the peak of the schedule; 0.0025 */
     /* The learning rate of an epoch; may be called on another thread. NULL: always lr. */
@@ -150,22 +150,29 @@ struct pl_collaborative_options {
     void (*report)(void *context, const struct pl_collaborative_event *event);
     void *context; /* of schedule, step and report */
 
-    /* How peers agree; the same for all of them. NULL or "gradients": as above, one averaged
-     * gradient a step. "diloco" and "local_sgd": each peer makes inner_steps steps of the local
-     * optimizer alone, of target_batch samples of its own each; then the peers' changes of the
-     * parameters are averaged, and one outer step along the mean is the common step. So peers
-     * exchange data inner_steps times less often. diloco's outer step is Nesterov's; local_sgd's
-     * takes the mean of the parameters. Epochs count outer steps, while schedule and step get the
-     * number of the inner step, counted from epoch * inner_steps. Peers of OpenDiLoCo may be in the
-     * run; delay and verify may not be. "powersgd": as "gradients", but each matrix travels as two
-     * thin factors, and what they miss is added to the next gradient (error feedback). Peers of
-     * hivemind with PowerSGDGradientAverager may be in the run; the feedback is by their rule.
-     * "powersgd_own": the same with the textbook's rule, which keeps the error bounded when peers
-     * come and go; for runs of potluck's peers only. Both without clip and verify.
-     * Any other algorithm of paper/algorithms.md, by its name there: peers take each other's
-     * messages as they are and are equal bit for bit, where the algorithm lets them be; among peers
-     * of ours that all accept connections, up to 32, without compression, delay, clip and verify.
-     * onebit_adam, dgc and demo make the step themselves. */
+    /* How peers agree; the same for all of them.
+     *
+     *   NULL, "gradients"   as above: one averaged gradient a step
+     *   "local_sgd"         each peer makes inner_steps steps of the local optimizer alone, each of
+     *                       target_batch samples of its own. The common step takes the mean of the
+     *                       peers' parameters. Peers exchange data inner_steps times less often
+     *   "diloco"            as "local_sgd", but the common step is an outer step with Nesterov's
+     *                       momentum, along the mean of the changes. OpenDiLoCo's peers may be in
+     *                       the run
+     *   "powersgd"          as "gradients", but each matrix travels as two thin factors. What they
+     *                       miss is added to the next gradient (error feedback) by hivemind's rule,
+     *                       so its peers with PowerSGDGradientAverager may be in the run
+     *   "powersgd_own"      the same by the textbook's rule, which keeps the error bounded when
+     *                       peers come and go; for runs of potluck's peers only
+     *   any other name      an algorithm of paper/algorithms.md whose exchanges do not overlap with
+     *                       local steps: each peer gathers the messages of its whole group. For up
+     *                       to 32 of potluck's peers, all of which accept connections. onebit_adam,
+     *                       dgc and demo replace the local optimizer; compression has no effect
+     *
+     * With local steps, epochs count outer steps; schedule and step get the number of the inner
+     * step, counted from epoch * inner_steps. What does not go together: delay and verify with
+     * local_sgd and diloco; clip and verify with powersgd and powersgd_own; delay, clip and verify
+     * with the other names. */
     const char *algorithm;
     const char *algorithm_settings; /* of such a one: "topk=64,chunk=32"; NULL: its defaults */
     int powersgd_rank;              /* of powersgd; 0: the run's, or 4 for its first peer */

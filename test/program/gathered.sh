@@ -20,7 +20,7 @@ for a in sparseloco,topk=8 noloco, partial,share=0.1 delayed_nesterov,N=2 demo,t
     check "$name has losses" sh -c "! grep -E '\"loss\": *0[,}.]' '$work/$name/log.jsonl'"
 done
 refuses 2 "expected a number from 1" "$POTLUCK" train --run r --algorithm sparseloco --algorithm-settings topk=0 --config test/program/tiny.json --out "$work/no"
-refuses 2 "without --robust and --client-mode" "$POTLUCK" train --run r --algorithm demo --client-mode --join /ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN --config test/program/tiny.json --out "$work/no" --no-check
+refuses 2 "takes neither --robust nor --client-mode" "$POTLUCK" train --run r --algorithm demo --client-mode --join /ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN --config test/program/tiny.json --out "$work/no" --no-check
 refuses 2 "streaming" "$POTLUCK" train --run r --algorithm streaming
 
 # --- three peers ---

@@ -37,7 +37,7 @@ unwarned() { # command...: what it says but for its warning of options that diff
 refuses 1 "of another algorithm than local_sgd" unwarned "$POTLUCK" train --quiet --run alone --listen /ip4/127.0.0.1/tcp/0 --threads 1 \
     --config test/program/tiny.json --limit 64 --algorithm local_sgd --resume --target-batch 8 --batch 4 --steps 100 --out "$work/other" --no-check
 refuses 2 "is for a swarm" "$POTLUCK" train --algorithm diloco
-refuses 2 "cannot be delayed" "$POTLUCK" train --algorithm local_sgd --run r --delay round
+refuses 2 "takes neither --delay nor" "$POTLUCK" train --algorithm local_sgd --run r --delay round
 
 # --- three peers ---
 three_trainers --algorithm diloco

@@ -86,13 +86,13 @@ static int check_options(const struct pl_collaborative_run *run,
                        o->algorithm);
     if (collaborative_gathers(o) && (run->client_mode || o->clip != 0))
         return pl_fail(err, PL_EUSE,
-                       "algorithm %s: its messages go from each peer to each other one as they "
-                       "are: without client_mode and clip",
+                       "algorithm %s takes neither client_mode nor clip: each peer gives its "
+                       "message, unclipped, to each other peer",
                        o->algorithm);
     if (is_powersgd(o) && (o->clip != 0 || o->verify))
         return pl_fail(err, PL_EUSE,
-                       "algorithm %s: a peer's factors mean nothing without the others', so they "
-                       "can't be clipped or verified: without clip and verify",
+                       "algorithm %s takes neither clip nor verify: a peer's factors mean nothing "
+                       "without those of the others",
                        o->algorithm);
     if (o->powersgd_rank < 0 || o->powersgd_rank > FACTORS_RANK_MAX)
         return pl_fail(err, PL_EUSE, "PowerSGD of rank %d: expected 1 to %d", o->powersgd_rank,
@@ -100,7 +100,7 @@ static int check_options(const struct pl_collaborative_run *run,
     if (!collaborative_averages_gradients(o) && (o->delay || o->verify))
         return pl_fail(
             err, PL_EUSE,
-            "algorithm %s: it takes neither delay nor verify: no peer can recompute local steps",
+            "algorithm %s takes neither delay nor verify: no peer can recompute local steps",
             o->algorithm);
     if (o->inner_steps < 1 || o->inner_steps > INNER_STEPS_MAX || !(o->outer_lr > 0) ||
         !isfinite(o->outer_lr) || !(o->outer_momentum < 1))

@@ -461,7 +461,7 @@ static void refused_options(void **state)
         const char *why;
     } bad[] = {
         { { .algorithm = "sparsely" }, "expected gradients" },
-        { { .algorithm = "sparseloco", .clip = -1 }, "without client_mode and clip" },
+        { { .algorithm = "sparseloco", .clip = -1 }, "takes neither client_mode nor clip" },
         { { .algorithm = "demo", .verify = 1 }, "neither delay nor verify" },
         { { .algorithm = "sparseloco", .algorithm_settings = "topk=0" }, "from 1 to 4096" },
         { { .algorithm = "sparseloco", .algorithm_settings = "top=1" }, "KEY=VALUE" },
