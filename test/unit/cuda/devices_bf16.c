@@ -122,7 +122,7 @@ static int other_precision(float *x, const float *from, const float *W)
     return rc ? rc : be.set_precision(PL_BF16);
 }
 
-static void roundings_follow(void **state)
+static void rounded_copies_follow_their_values(void **state)
 {
     enum { SIZE = ROWS * WIDE, BYTES = SIZE * sizeof(float), LARGE = 1 << 22 };
     float values[3 * SIZE], *x, *from, *W, *y, *elsewhere, *dy, *again, *qkv;
@@ -345,7 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(working_copy_follows),
-        cmocka_unit_test(roundings_follow),
+        cmocka_unit_test(rounded_copies_follow_their_values),
         cmocka_unit_test(begins_anywhere),
         cmocka_unit_test(attention_begins_anywhere),
     };

@@ -44,7 +44,7 @@ struct work {
     int may_pass;
 };
 
-static void each_failing(void **state)
+static void each_allocation_fails_once(void **state)
 {
     const struct work *work = *state;
     for (long n = 0;; n++) {
@@ -338,7 +338,8 @@ static int teardown(void **state)
 
 #define EACH_FAILING(function, passes) \
     { \
-        .name = #function, .test_func = each_failing, .initial_state = &(struct work) \
+        .name = #function, .test_func = each_allocation_fails_once, \
+        .initial_state = &(struct work) \
         { \
             .what = function, .may_pass = passes \
         } \

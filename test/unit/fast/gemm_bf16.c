@@ -179,7 +179,7 @@ static void within(uint16_t half, double want)
 
 /* The outputs of a gate, computed from z as the sums give it: h, z, the gradients and their
  * sums. */
-static void the_gate_ends_a_tile(void **state)
+static void gate_is_computed_from_a_tile(void **state)
 {
     struct fast_bf16_gate gate = { .C = CHANNELS, .z = z, .h = h };
     struct fast_bf16_gemm g = { .tb = 1,
@@ -278,7 +278,7 @@ int main(void)
         cmocka_unit_test(every_border),
         cmocka_unit_test(what_is_not_finite_shows),
 #if !BY_BFMMLA
-        cmocka_unit_test(the_gate_ends_a_tile),
+        cmocka_unit_test(gate_is_computed_from_a_tile),
         cmocka_unit_test(halves_are_operands_and_results),
 #endif
     };

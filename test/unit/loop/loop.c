@@ -140,7 +140,7 @@ static void begin_work(void *context)
     assert_int_equal(loop_work(l, work, done, context), PL_OK);
 }
 
-static void work_ends_on_the_loop(void **state)
+static void work_is_completed_on_the_loop(void **state)
 {
     struct task t = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
     loop_post(l, begin_work, &t);
@@ -159,7 +159,7 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_thread_waits_until_its_request_is_ended, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(work_ends_on_the_loop, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(work_is_completed_on_the_loop, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ static void fill(uint8_t *to, size_t at, size_t n)
 }
 
 /* Adds, gives and takes of all sizes, at random. */
-static void as_one_line(void **state)
+static void queue_keeps_order_and_bytes(void **state)
 {
     static uint8_t some[40000];
     struct buffer_queue c = { 0 };
@@ -86,7 +86,7 @@ static void failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_one_line),
+        cmocka_unit_test(queue_keeps_order_and_bytes),
         cmocka_unit_test(memory_comes_back),
         cmocka_unit_test(failures),
     };

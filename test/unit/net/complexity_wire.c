@@ -523,12 +523,12 @@ static const struct work works[] = {
     { "http: a Host header", make_letters, check_host, 8192 },
 };
 
-static void twice_as_much(void **state)
+static void work_grows_linearly(void **state)
 {
     for (size_t i = 0; i < PL_COUNT(works); i++) is_linear(&works[i]);
 }
 
-static void the_longest_message(void **state)
+static void longest_message_is_quick(void **state)
 {
     for (size_t i = 0; i < PL_COUNT(works); i++) is_quick(&works[i]);
 }
@@ -543,7 +543,7 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(twice_as_much),
-                                        cmocka_unit_test(the_longest_message) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(work_grows_linearly),
+                                        cmocka_unit_test(longest_message_is_quick) };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

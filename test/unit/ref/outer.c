@@ -82,7 +82,7 @@ static void a_saved_state_goes_on(void **state)
 }
 
 /* A NaN in a gradient reaches neither parameters nor state of any peer; peers stay equal. */
-static void a_nan_goes_nowhere(void **state)
+static void nan_gradient_reaches_no_peer(void **state)
 {
     for (int a = 0; pl_outer_at(a); a++) {
         struct pl_outer_setup s = settings();
@@ -115,7 +115,7 @@ static int has_indices(const struct pl_outer_algorithm *a)
 
 /* A broken message does not count: the result is as if its sender had been silent. Random bytes may
  * be valid values; then the program must only not fail. */
-static void a_broken_message_costs_its_sender(void **state)
+static void broken_message_counts_as_silence(void **state)
 {
     for (int a = 0; pl_outer_at(a); a++) {
         struct pl_outer_setup s = settings();
@@ -392,8 +392,8 @@ int main(void)
         cmocka_unit_test(each_comes_nearer_and_stays_together),
         cmocka_unit_test(the_formula_is_what_travels),
         cmocka_unit_test(a_saved_state_goes_on),
-        cmocka_unit_test(a_nan_goes_nowhere),
-        cmocka_unit_test(a_broken_message_costs_its_sender),
+        cmocka_unit_test(nan_gradient_reaches_no_peer),
+        cmocka_unit_test(broken_message_counts_as_silence),
         cmocka_unit_test(few_bits_keep_peers_equal),
         cmocka_unit_test(parameters_are_not_rounded),
         cmocka_unit_test(a_failed_exchange_leaves_all_equal),

@@ -220,7 +220,7 @@ static void attention_slopes(void **state)
 }
 
 /* A query without keys: the mean of all values, later ones too. */
-static void nothing_to_see(void **state)
+static void query_without_keys_takes_the_mean(void **state)
 {
     static const uint8_t key_mask[AB * AN] = {
         0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
@@ -328,11 +328,16 @@ static void loss_without_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations),    cmocka_unit_test(geglu_in_place),
-        cmocka_unit_test(layer_norm),     cmocka_unit_test(shift),
-        cmocka_unit_test(embedding),      cmocka_unit_test(attention_slopes),
-        cmocka_unit_test(nothing_to_see), cmocka_unit_test(attention_steps),
-        cmocka_unit_test(loss),           cmocka_unit_test(loss_without_labels),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(geglu_in_place),
+        cmocka_unit_test(layer_norm),
+        cmocka_unit_test(shift),
+        cmocka_unit_test(embedding),
+        cmocka_unit_test(attention_slopes),
+        cmocka_unit_test(query_without_keys_takes_the_mean),
+        cmocka_unit_test(attention_steps),
+        cmocka_unit_test(loss),
+        cmocka_unit_test(loss_without_labels),
     };
     return cmocka_run_group_tests_name("transformer", tests, seed, NULL);
 }

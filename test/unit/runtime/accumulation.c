@@ -238,7 +238,7 @@ static void settings_of_the_run(void **state)
 
 /* With zero gradients LAMB's update is the decay alone: it shrinks what decays by the rate, and leaves
  * biases and scales as they are. */
-static void what_decays(void **state)
+static void biases_and_scales_do_not_decay(void **state)
 {
     struct run r = begin(NULL);
     struct pl_params *p = &r.m->params;
@@ -287,7 +287,7 @@ static void short_gradients_are_not_clipped(void **state)
 }
 
 /* An offloaded optimizer that is given another buffer of values takes them from there. */
-static void values_that_moved(void **state)
+static void moved_values_are_offloaded_from_their_new_place(void **state)
 {
     enum { N = 100 };
     static const struct pl_optimizer_tensor tensor = { .n = N, .decay = 0.01 };
@@ -364,9 +364,9 @@ int main(void)
         cmocka_unit_test(delayed_steps),
         cmocka_unit_test(delayed_steps_that_fail),
         cmocka_unit_test(settings_of_the_run),
-        cmocka_unit_test(what_decays),
+        cmocka_unit_test(biases_and_scales_do_not_decay),
         cmocka_unit_test(short_gradients_are_not_clipped),
-        cmocka_unit_test(values_that_moved),
+        cmocka_unit_test(moved_values_are_offloaded_from_their_new_place),
         cmocka_unit_test(ids_at_the_border),
         cmocka_unit_test(sequences),
     };

@@ -53,7 +53,7 @@ static void names_that_cannot_be_opened(void **state)
     assert_non_null(strstr(err.text, "backend /no/such/file.so: /no/such/file.so: cannot open"));
 }
 
-static void a_library_that_is_none(void **state)
+static void library_without_backend_symbol_is_refused(void **state)
 {
     struct pl_backend be;
     struct pl_err err;
@@ -89,7 +89,7 @@ static void a_named_folder(void **state)
 }
 
 /* "auto" takes the best that there is, and says what is missing and why. */
-static void the_best_one(void **state)
+static void auto_takes_the_best_backend(void **state)
 {
     struct pl_backend be;
     setenv("PL_BACKEND_DIR", folder, 1);
@@ -160,9 +160,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_that_cannot_be_opened),
-        cmocka_unit_test(a_library_that_is_none),
+        cmocka_unit_test(library_without_backend_symbol_is_refused),
         cmocka_unit_test(a_named_folder),
-        cmocka_unit_test(the_best_one),
+        cmocka_unit_test(auto_takes_the_best_backend),
         cmocka_unit_test(next_to_the_program),
         cmocka_unit_test(environment),
     };

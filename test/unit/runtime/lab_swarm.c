@@ -170,7 +170,7 @@ static double all_sent(const struct lab_swarm *s, int peers)
 /* --- laws ------------------------------------------------------------------------------------- */
 
 /* Two phases, each of (R - 1) / R of the message over the uplink, and two latencies of two ends. */
-static void a_butterfly_takes_its_formula(void **state)
+static void butterfly_takes_the_computed_time(void **state)
 {
     static struct seen seen;
     (void)state;
@@ -322,7 +322,7 @@ static void each_trains_and_time_adds_up(void **state)
 
 /* Peers that have applied as many exchanges have the same parameters, bit for bit, at any moment,
  * whenever a peer leaves and comes back. */
-static void who_stays_agrees(void **state)
+static void peers_agree_while_others_leave_and_return(void **state)
 {
     (void)state;
     for (int a = 0; pl_outer_at(a); a++)
@@ -411,11 +411,11 @@ static void a_swarm_without_peers_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_butterfly_takes_its_formula),
+        cmocka_unit_test(butterfly_takes_the_computed_time),
         cmocka_unit_test(bytes_are_those_of_the_formula),
         cmocka_unit_test(a_seed_decides_everything),
         cmocka_unit_test(each_trains_and_time_adds_up),
-        cmocka_unit_test(who_stays_agrees),
+        cmocka_unit_test(peers_agree_while_others_leave_and_return),
         cmocka_unit_test(a_saved_swarm_goes_on),
         cmocka_unit_test(a_swarm_without_peers_says_so),
     };

@@ -159,7 +159,7 @@ static void count(struct pl_backend *table)
 /* Samples bring their ids and labels up, and nothing else crosses the bus in either direction; a
  * step reads the gradient once for its norm and the parameters once to find values that are not
  * finite. */
-static void stays_on_the_device(void **state)
+static void training_data_stay_on_the_device(void **state)
 {
     struct run r;
     size_t ids = sizeof(int32_t) * B * (T + F * F);
@@ -184,7 +184,7 @@ static void stays_on_the_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stays_on_the_device),
+        cmocka_unit_test(training_data_stay_on_the_device),
         cmocka_unit_test(bad_loss),
         cmocka_unit_test(bad_gradient),
         cmocka_unit_test(bad_parameters),

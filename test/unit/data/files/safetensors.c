@@ -180,7 +180,7 @@ static int open_header(const char *json, size_t data_bytes)
     return open_bytes(file, 8 + n + data_bytes);
 }
 
-static void headers_that_lie(void **state)
+static void invalid_headers_are_refused(void **state)
 {
     static const char *const bad[] = {
         "",
@@ -254,9 +254,9 @@ static void truncation_at_every_byte(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers_are_padded),      cmocka_unit_test(what_was_written_is_read),
-        cmocka_unit_test(what_was_read_is_let_go), cmocka_unit_test(halves_widen_exactly),
-        cmocka_unit_test(headers_that_lie),        cmocka_unit_test(truncation_at_every_byte),
+        cmocka_unit_test(headers_are_padded),          cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(what_was_read_is_let_go),     cmocka_unit_test(halves_widen_exactly),
+        cmocka_unit_test(invalid_headers_are_refused), cmocka_unit_test(truncation_at_every_byte),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -281,7 +281,7 @@ static void squares_of_odd_pictures(void **state)
     pl_image_clear(&image);
 }
 
-static void nothing_becomes_black(void **state)
+static void empty_crop_becomes_black(void **state)
 {
     struct pl_image image = pattern(5, 1, 3), nothing, out;
     assert_int_equal(pl_image_crop(&nothing, &image, 1, 0, 0, 0), PL_OK);
@@ -412,7 +412,7 @@ int main(void)
         cmocka_unit_test(weights_are_rounded),
         cmocka_unit_test(a_constant_stays_constant),
         cmocka_unit_test(squares_of_odd_pictures),
-        cmocka_unit_test(nothing_becomes_black),
+        cmocka_unit_test(empty_crop_becomes_black),
         cmocka_unit_test(sheets),
         cmocka_unit_test(pictures_of_a_folder),
         cmocka_unit_test(figures_of_strange_lines),

@@ -388,7 +388,7 @@ static void wrong_codes_are_refused(void **state)
     pl_batch_stream_close(s);
 }
 
-static void nothing_left_is_said(void **state)
+static void empty_selection_is_reported(void **state)
 {
     char path[80];
     const char *list[1] = { path };
@@ -421,7 +421,7 @@ int main(void)
         cmocka_unit_test(a_forged_position_is_refused),
         cmocka_unit_test(damage_is_reported_after_the_good_batches),
         cmocka_unit_test(wrong_codes_are_refused),
-        cmocka_unit_test(nothing_left_is_said),
+        cmocka_unit_test(empty_selection_is_reported),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -146,7 +146,7 @@ static void every_third_is_held_out(void **state)
     expect(&o, 3, "c|f|c|");
 }
 
-static void going_on_is_the_same(void **state)
+static void resumed_corpus_is_the_same(void **state)
 {
     const char *list[] = { a, b };
     struct corpus_options o = with(list, 2, 3);
@@ -201,9 +201,9 @@ static void damaged_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_without_gaps), cmocka_unit_test(a_gzip_file),
-        cmocka_unit_test(pages_of_plain_text),  cmocka_unit_test(every_third_is_held_out),
-        cmocka_unit_test(going_on_is_the_same), cmocka_unit_test(damaged_files),
+        cmocka_unit_test(windows_without_gaps),       cmocka_unit_test(a_gzip_file),
+        cmocka_unit_test(pages_of_plain_text),        cmocka_unit_test(every_third_is_held_out),
+        cmocka_unit_test(resumed_corpus_is_the_same), cmocka_unit_test(damaged_files),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

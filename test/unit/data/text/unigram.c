@@ -388,7 +388,7 @@ static void fields_that_do_not_fit(void **state)
 }
 
 /* An unknown character costs 10 more than the least likely piece, here "bc". */
-static void the_price_of_the_unknown(void **state)
+static void unknown_character_has_a_cost(void **state)
 {
     for (int score = 9; score <= 11; score += 2) { /* of "b": it outweighs the price, or not */
         struct bytes b = { .n = 0 };
@@ -472,7 +472,7 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(unknown_fields),
         cmocka_unit_test(fields_that_do_not_fit),
-        cmocka_unit_test(the_price_of_the_unknown),
+        cmocka_unit_test(unknown_character_has_a_cost),
         cmocka_unit_test(scores_are_rounded),
         cmocka_unit_test(the_price_is_rounded),
     };

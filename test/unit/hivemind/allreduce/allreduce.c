@@ -51,7 +51,7 @@ static float wanted[PEERS][VALUES];
 /* All rounds in the same memory, of which some take more than it has, and some less.
  * Of parts of 512 bytes the own differences are kept until the end; of 8192, in 8 bits, it is the
  * messages, which are smaller then than what they are made into. */
-static void as_the_reference(void **state)
+static void allreduce_equals_the_reference(void **state)
 {
     static const size_t ranks[][PEERS] = { { 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 2, 0, 3, 1 } };
     struct allreduce_memory memory[PEERS] = { 0 };
@@ -117,7 +117,7 @@ static void a_byzantine_peer_moves_little(void **state)
     assert_true(fixed < 0.1);
 }
 
-static void nobody_weighs_anything(void **state)
+static void zero_weight_sum_changes_nothing(void **state)
 {
     static struct world w;
     static float before[VALUES];
@@ -321,7 +321,7 @@ static void lying_reducer(void **state)
 
 /* Whether its memory is new or a round's before, and wherever its pages begin: what is kept is what
  * came, and nothing around it changes. */
-static void kept_as_it_came(void **state)
+static void kept_message_is_unchanged(void **state)
 {
     struct allreduce_block block = { 0 };
     static uint8_t message[KEPT];
@@ -346,9 +346,9 @@ static void kept_as_it_came(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_reference),
+        cmocka_unit_test(allreduce_equals_the_reference),
         cmocka_unit_test(a_byzantine_peer_moves_little),
-        cmocka_unit_test(nobody_weighs_anything),
+        cmocka_unit_test(zero_weight_sum_changes_nothing),
         cmocka_unit_test(not_a_number),
         cmocka_unit_test(frozen_client),
         cmocka_unit_test(frozen_reducer),
@@ -356,7 +356,7 @@ int main(void)
         cmocka_unit_test(time_limit_and_cancel),
         cmocka_unit_test(bad_messages),
         cmocka_unit_test(lying_reducer),
-        cmocka_unit_test(kept_as_it_came),
+        cmocka_unit_test(kept_message_is_unchanged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

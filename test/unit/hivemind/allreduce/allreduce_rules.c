@@ -153,7 +153,7 @@ static size_t lost(void)
 
 /* A reducer may answer in another compression than ours. A longer answer than its place fits nowhere
  * else: the one behind it, which has come already, stays as it is. */
-static void a_longer_answer(void **state)
+static void longer_answer_overwrites_nothing(void **state)
 {
     static const double share[GROUP] = { 0, PART, PART };
     struct allreduce_options o = options(2, share);
@@ -373,7 +373,7 @@ static void a_senders_time(void **state)
 }
 
 /* A part of another length, and an invalid first message. */
-static void what_no_part_is(void **state)
+static void invalid_parts_are_refused(void **state)
 {
     static const double share[GROUP] = { 2 * PART, 0, 0 };
     struct allreduce_options o = options(2, share);
@@ -448,12 +448,18 @@ static void the_radius(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_longer_answer),  cmocka_unit_test(an_answer_before_its_part),
-        cmocka_unit_test(reducers_time),    cmocka_unit_test(a_reducers_time_begins_with_our_part),
-        cmocka_unit_test(the_time_limit),   cmocka_unit_test(the_window),
-        cmocka_unit_test(credit),           cmocka_unit_test(answers_are_held),
-        cmocka_unit_test(the_least_weight), cmocka_unit_test(a_senders_time),
-        cmocka_unit_test(what_no_part_is),  cmocka_unit_test(iterations),
+        cmocka_unit_test(longer_answer_overwrites_nothing),
+        cmocka_unit_test(an_answer_before_its_part),
+        cmocka_unit_test(reducers_time),
+        cmocka_unit_test(a_reducers_time_begins_with_our_part),
+        cmocka_unit_test(the_time_limit),
+        cmocka_unit_test(the_window),
+        cmocka_unit_test(credit),
+        cmocka_unit_test(answers_are_held),
+        cmocka_unit_test(the_least_weight),
+        cmocka_unit_test(a_senders_time),
+        cmocka_unit_test(invalid_parts_are_refused),
+        cmocka_unit_test(iterations),
         cmocka_unit_test(the_radius),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

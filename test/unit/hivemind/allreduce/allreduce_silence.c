@@ -107,7 +107,7 @@ static void silent_reducer(void **state)
 
 /* Reducers that a silent sender holds up are not to blame for it: not even by one who gives them up
  * first. */
-static void held_up_by_another(void **state)
+static void reducer_waiting_for_a_sender_is_not_blamed(void **state)
 {
     static const struct allreduce_patience hasty[PEERS] = {
         { 9, 1 }, { 9, 1 }, { 9, 1 }, { 9, 1 }
@@ -186,8 +186,10 @@ static void named_reasons(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_sender),  cmocka_unit_test(slow_or_trickling),
-        cmocka_unit_test(silent_reducer), cmocka_unit_test(held_up_by_another),
+        cmocka_unit_test(silent_sender),
+        cmocka_unit_test(slow_or_trickling),
+        cmocka_unit_test(silent_reducer),
+        cmocka_unit_test(reducer_waiting_for_a_sender_is_not_blamed),
         cmocka_unit_test(named_reasons),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,7 +156,7 @@ static void streams_that_say_nothing(void **state)
     round_during("rpc_aggregate_part", "rpc_join_group", STREAMS);
 }
 
-static void what_is_no_message(void **state)
+static void invalid_messages_do_not_stop_a_round(void **state)
 {
     parts = 0, says_nothing = 0, message_n = 300;
     round_during("rpc_aggregate_part", "rpc_join_group", 400);
@@ -181,8 +181,11 @@ int main(int argc, char **argv)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
     const struct CMUnitTest tests[] = {
-        TEST(parts_for_no_group), TEST(streams_that_say_nothing), TEST(what_is_no_message),
-        TEST(too_long_a_message), TEST(a_byte_now_and_then),
+        TEST(parts_for_no_group),
+        TEST(streams_that_say_nothing),
+        TEST(invalid_messages_do_not_stop_a_round),
+        TEST(too_long_a_message),
+        TEST(a_byte_now_and_then),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -361,7 +361,7 @@ static void byzantine_peers_are_drawn_and_banned(void **state)
 
 /* Whatever one or two of seven report about the others: the honest peers stay together and continue
  * to learn. */
-static void false_words_part_nobody(void **state)
+static void false_messages_do_not_split_honest_peers(void **state)
 {
     static const struct {
         size_t byzantine;
@@ -414,7 +414,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_no_number_is_refused),
         cmocka_unit_test(verified_it_learns),
         cmocka_unit_test(byzantine_peers_are_drawn_and_banned),
-        cmocka_unit_test(false_words_part_nobody),
+        cmocka_unit_test(false_messages_do_not_split_honest_peers),
     };
     if (argc > 1 && !strcmp(argv[1], "--table")) return table();
     if (argc > 1) cmocka_set_test_filter(argv[1]);

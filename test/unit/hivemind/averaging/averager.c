@@ -258,7 +258,7 @@ static void trigger_elsewhere(void *context)
 
 /* A search that began for one epoch is triggered for another: from then on its gather message
  * states the new epoch, and not the one before. */
-static void moved_in_the_search(void **state)
+static void epoch_changes_during_the_search(void **state)
 {
     add(0, 0), add(0, 0);
     expect(count);
@@ -415,7 +415,7 @@ int main(int argc, char **argv)
         TEST(silent_reducer),
         TEST(newcomer_among_strangers),
         TEST(late_trigger),
-        TEST(moved_in_the_search),
+        TEST(epoch_changes_during_the_search),
         TEST(killed),
         TEST(closed_in_the_exchange),
         TEST(alone_and_cancelled),

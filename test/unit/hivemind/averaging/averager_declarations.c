@@ -126,8 +126,8 @@ static void lied_to(loop_fn *attack)
         }
     }
 }
-static void told_that_nobody_is_there(void **state) { lied_to(lie); }
-static void told_of_peers_that_are_none(void **state)
+static void false_withdrawals_hide_no_peer(void **state) { lied_to(lie); }
+static void invented_peers_cost_part_of_a_window(void **state)
 {
     int port = open_silent_port();
     lied_to(make_up);
@@ -140,8 +140,8 @@ static void told_of_peers_that_are_none(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(told_that_nobody_is_there),
-        TEST(told_of_peers_that_are_none),
+        TEST(false_withdrawals_hide_no_peer),
+        TEST(invented_peers_cost_part_of_a_window),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,7 +133,7 @@ static void another_epoch(void **state)
 }
 
 /* A weight beyond the group's limit counts as 0. */
-static void too_heavy(void **state)
+static void weight_beyond_the_limit_counts_as_zero(void **state)
 {
     add_gathering(), add_gathering();
     given[1].weight = 10.5;
@@ -145,7 +145,7 @@ static void too_heavy(void **state)
 }
 
 /* A groupmate that never gives its message costs the round; the other two find another group. */
-static void one_never_gives(void **state)
+static void missing_message_costs_one_round(void **state)
 {
     add_gathering(), add_gathering(), add_gathering();
     for (size_t i = 0; i < count; i++) peers[i].options.allreduce_timeout = 2;
@@ -281,8 +281,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(three_peers, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(another_length, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(another_epoch, begin_test, end_gathering),
-        cmocka_unit_test_setup_teardown(too_heavy, begin_test, end_gathering),
-        cmocka_unit_test_setup_teardown(one_never_gives, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(weight_beyond_the_limit_counts_as_zero, begin_test,
+                                        end_gathering),
+        cmocka_unit_test_setup_teardown(missing_message_costs_one_round, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(strangers_get_nothing, begin_test, end_gathering),
         cmocka_unit_test(odd_pieces_are_refused),
         cmocka_unit_test_setup_teardown(options, begin_test, end_gathering),

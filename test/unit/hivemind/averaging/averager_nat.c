@@ -90,7 +90,7 @@ static void all_agree(void)
     }
 }
 
-static void hidden_reduce_nothing(void **state)
+static void peers_behind_nat_reduce_nothing(void **state)
 {
     relays = 1;
     add(0, 0);
@@ -118,7 +118,7 @@ static void begin_again(struct peer *p)
 
 /* The connection that it has made itself carries the others' parts, too: from the second round on
  * it reduces as much as the others. */
-static void hidden_reduce_what_reaches_them(void **state)
+static void peers_behind_nat_reduce_over_direct_connections(void **state)
 {
     relays = 1;
     add(0, 0);
@@ -134,7 +134,7 @@ static void hidden_reduce_what_reaches_them(void **state)
 }
 
 /* Two that reach each other through the relay alone: in the next round, too, they reduce nothing. */
-static void hidden_from_each_other_reduce_nothing(void **state)
+static void relayed_pair_reduces_nothing(void **state)
 {
     relays = 1;
     add(0, 0);
@@ -188,7 +188,7 @@ static void look_closed(void *context)
 }
 
 /* Its entry lets it in before it has said how it sees it. */
-static void told_after_entering(void **state)
+static void reachability_is_learned_after_joining(void **state)
 {
     const double until = pl_seconds() + LIMIT;
     struct peer *p;
@@ -202,7 +202,7 @@ static void told_after_entering(void **state)
 }
 
 /* Its search begins before it knows. */
-static void found_out_in_the_search(void **state)
+static void reachability_is_learned_during_the_search(void **state)
 {
     char nowhere[64];
     int port = mute_port(nowhere, sizeof nowhere);
@@ -225,7 +225,7 @@ static struct gather behind_nat(enum group_mode mode)
 }
 
 /* All behind one router reach each other there; clients do not. */
-static void all_hidden_share(void **state)
+static void peers_behind_one_router_share(void **state)
 {
     struct group_member m[3] = { { .gather = behind_nat(GROUP_FULL) },
                                  { .gather = behind_nat(GROUP_CLIENT) },
@@ -247,12 +247,12 @@ static void all_hidden_share(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = { TEST(hidden_reduce_nothing),
-                                        TEST(hidden_reduce_what_reaches_them),
-                                        TEST(hidden_from_each_other_reduce_nothing),
+    const struct CMUnitTest tests[] = { TEST(peers_behind_nat_reduce_nothing),
+                                        TEST(peers_behind_nat_reduce_over_direct_connections),
+                                        TEST(relayed_pair_reduces_nothing),
                                         TEST(known_before_the_search),
-                                        TEST(told_after_entering),
-                                        TEST(found_out_in_the_search),
-                                        cmocka_unit_test(all_hidden_share) };
+                                        TEST(reachability_is_learned_after_joining),
+                                        TEST(reachability_is_learned_during_the_search),
+                                        cmocka_unit_test(peers_behind_one_router_share) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

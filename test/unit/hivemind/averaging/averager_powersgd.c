@@ -219,7 +219,7 @@ static struct answer asked(struct peer *p)
 
 /* One of three tells another rank. It does not choose the run's; nor do factors of another model
  * count at all. */
-static void most_tell_the_rank(void **state)
+static void majority_decides_the_rank(void **state)
 {
     struct answer a;
     for (int i = 0; i < 4; i++) add_compressing(0);
@@ -267,7 +267,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_to_compress, begin_test, end_test),
         cmocka_unit_test_setup_teardown(lost_between_phases, begin_test, end_test),
         cmocka_unit_test_setup_teardown(two_ranks, begin_test, end_test),
-        cmocka_unit_test_setup_teardown(most_tell_the_rank, begin_test, end_test),
+        cmocka_unit_test_setup_teardown(majority_decides_the_rank, begin_test, end_test),
         cmocka_unit_test_setup_teardown(options, begin_test, end_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,7 @@ static void send_rest(void *context)
 
 static void close_stream(void *context) { stream_close(part_stream); }
 
-static void a_first_part_takes_its_time(void **state)
+static void slow_first_part_is_waited_for(void **state)
 {
     const double until = pl_seconds() + LIMIT;
     add(0, 0), add(0, 0);
@@ -98,7 +98,7 @@ static void a_first_part_takes_its_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_first_part_takes_its_time, begin_test, end_test),
+        cmocka_unit_test_setup_teardown(slow_first_part_is_waited_for, begin_test, end_test),
     };
     return cmocka_run_group_tests_name("averager_slow", tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static void twice_as_long_each_time(void **state)
 }
 
 /* One failure among good rounds is one short pause, whenever it is. */
-static void good_rounds_take_it_back(void **state)
+static void delivered_rounds_shorten_back_off(void **state)
 {
     for (int i = 0; i < 8; i++) {
         assert_true(pause_after_failure(100.0 * i, 1) <= 1.25 * RELIABILITY_BASE + 0.25);
@@ -250,7 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(twice_as_long_each_time, begin),
-        cmocka_unit_test_setup(good_rounds_take_it_back, begin),
+        cmocka_unit_test_setup(delivered_rounds_shorten_back_off, begin),
         cmocka_unit_test_setup(alternating, begin),
         cmocka_unit_test_setup(new_names, begin),
         cmocka_unit_test_setup(honest_newcomers, begin),

@@ -76,7 +76,7 @@ static void enter(void *context)
 }
 
 /* It may look around before it enters. */
-static void held_back(void **state)
+static void held_node_joins_later(void **state)
 {
     struct node entry = { .dht = NULL }, n = { .dht = NULL, .options.hold = 1 };
     struct call c = { .from = &n, .to = &entry.me.id, .status = PL_EAGAIN };
@@ -259,7 +259,7 @@ static void count_judged(void *context, const struct peer_id *reporter, int is_v
 
 /* All of the nodes nearest to a key may be one stranger's. What initial peers have is found all the
  * same, they are asked first; and nodes that do not exist delay the search by one patience. */
-static void who_is_near_hides_nothing(void **state)
+static void nodes_near_a_key_hide_no_record(void **state)
 {
     const struct dht_id key = { { 0 } }, self = { { 255 } };
     struct dht_contact near[40], invented[100], trusted = contact(60000), who, last = contact(3);
@@ -396,7 +396,7 @@ static void clocks(void **state)
     assert_true(fabs(joins_with(4, 0, 1e6)) <= DHT_CLOCK_TOLERANCE);
 }
 
-static void voices(void **state)
+static void clock_follows_a_majority(void **state)
 {
     static const struct {
         size_t n;
@@ -468,14 +468,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failed_join_says_why),
         cmocka_unit_test(entry_comes_later),
-        cmocka_unit_test(held_back),
+        cmocka_unit_test(held_node_joins_later),
         cmocka_unit_test(behind_a_router),
         cmocka_unit_test(silent_nodes),
         cmocka_unit_test(late_when_due),
-        cmocka_unit_test(who_is_near_hides_nothing),
+        cmocka_unit_test(nodes_near_a_key_hide_no_record),
         cmocka_unit_test(late_store),
         cmocka_unit_test(clocks),
-        cmocka_unit_test(voices),
+        cmocka_unit_test(clock_follows_a_majority),
         cmocka_unit_test(tokens),
     };
     return cmocka_run_group_tests(tests, open_loop, close_loop);

@@ -274,12 +274,12 @@ static const struct work works[] = {
     { "items that fill a dictionary", make_signatures, fill_with_items, 0 },
 };
 
-static void twice_as_much(void **state)
+static void work_grows_linearly(void **state)
 {
     for (size_t i = 0; i < PL_COUNT(works); i++) is_linear(&works[i]);
 }
 
-static void the_longest_message(void **state)
+static void longest_message_is_quick(void **state)
 {
     for (size_t i = 0; i < PL_COUNT(works); i++) is_quick(&works[i]);
 }
@@ -288,7 +288,7 @@ static int setup(void **state) { return validators_add_run(&guarded, "run"); }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(twice_as_much),
-                                        cmocka_unit_test(the_longest_message) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(work_grows_linearly),
+                                        cmocka_unit_test(longest_message_is_quick) };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -7,7 +7,7 @@ static struct world w;
 /* Two peers behind NAT, reachable only over connections that they have made, and an open one, which
  * comes when one of them has looked for a while: it leads both, though its time is later. The
  * second knows from the beginning how it stands, the first finds out in the search. */
-static void hidden_ones_follow(void **state)
+static void peers_behind_nat_follow(void **state)
 {
     for (int late = 0; late <= 1; late++) {
         make(&w, 3, 0, 0);
@@ -31,7 +31,7 @@ static void hidden_ones_follow(void **state)
 
 /* Where nobody is to be followed they meet each other, a window later: one router may be before
  * all. */
-static void only_hidden_ones(void **state)
+static void peers_behind_nat_alone_form_a_group(void **state)
 {
     make(&w, 3, 0, 0);
     for (size_t i = 0; i < 3; i++) {
@@ -124,7 +124,7 @@ static void paused(void **state)
 
 /* The views differ: a leader that has seen no fault in it takes it, and those who have go on with
  * the group. If they left it, the leader would find them silent. */
-static void paused_by_some(void **state)
+static void peer_on_back_off_at_some_is_tolerated(void **state)
 {
     make(&w, 4, 0, 0);
     w.paused_by = 12; /* not the second, which leads */
@@ -231,12 +231,12 @@ static void large_claims_take_little(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hidden_ones_follow),
-        cmocka_unit_test(only_hidden_ones),
+        cmocka_unit_test(peers_behind_nat_follow),
+        cmocka_unit_test(peers_behind_nat_alone_form_a_group),
         cmocka_unit_test(banned),
         cmocka_unit_test(absent),
         cmocka_unit_test(paused),
-        cmocka_unit_test(paused_by_some),
+        cmocka_unit_test(peer_on_back_off_at_some_is_tolerated),
         cmocka_unit_test(abandoned),
         cmocka_unit_test(unproven_reduce_nothing),
         cmocka_unit_test(large_claims_take_little),

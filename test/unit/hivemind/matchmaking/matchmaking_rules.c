@@ -251,7 +251,7 @@ static void patience(void **state)
 
 /* The peer with the earlier declaration leads; of equal ones that with the smaller peer ID. Expired
  * declarations do not count. */
-static void who_is_asked(void **state)
+static void earliest_declaration_is_asked(void **state)
 {
     static const struct {
         int peer;
@@ -467,7 +467,7 @@ static void the_leaders_time(void **state)
 }
 
 /* Leaders may send us on eight times; not to ourselves, nor to a peer that we refuse. */
-static void sent_on(void **state)
+static void suggested_leaders_are_followed_eight_times(void **state)
 {
     struct peer_id next;
     follow();
@@ -642,14 +642,14 @@ int main(void)
         cmocka_unit_test(the_window),
         cmocka_unit_test(withdrawals_win),
         cmocka_unit_test(patience),
-        cmocka_unit_test(who_is_asked),
+        cmocka_unit_test(earliest_declaration_is_asked),
         cmocka_unit_test(the_retry_of_a_join),
         cmocka_unit_test(refusals),
         cmocka_unit_test(the_order_of_asking),
         cmocka_unit_test(doubtful_candidates),
         cmocka_unit_test(the_group),
         cmocka_unit_test(the_leaders_time),
-        cmocka_unit_test(sent_on),
+        cmocka_unit_test(suggested_leaders_are_followed_eight_times),
         cmocka_unit_test(expirations_of_followers),
         cmocka_unit_test(at_our_own_time),
         cmocka_unit_test(all_are_here),

@@ -142,7 +142,7 @@ static void the_grid_fits_itself(void **state)
 
 /* Steps that are shorter than a record's life: a peer that has died without notice is expected in
  * one of them, not in all until its record has expired, which would make 1.6 of it. */
-static void the_dead_are_expected_once(void **state)
+static void dead_peer_is_expected_once(void **state)
 {
     struct world_options o = calm(40);
     struct world_result r;
@@ -155,7 +155,7 @@ static void the_dead_are_expected_once(void **state)
 }
 
 /* Every peer reads every record. */
-static void looks_grow_with_the_square(void **state)
+static void polls_grow_with_the_square_of_peers(void **state)
 {
     struct world_options o = calm(20);
     struct world_result few = run(&o), more;
@@ -187,8 +187,8 @@ int main(void)
         cmocka_unit_test(bandwidth_spares_the_slow),
         cmocka_unit_test(small_groups_survive),
         cmocka_unit_test(the_grid_fits_itself),
-        cmocka_unit_test(the_dead_are_expected_once),
-        cmocka_unit_test(looks_grow_with_the_square),
+        cmocka_unit_test(dead_peer_is_expected_once),
+        cmocka_unit_test(polls_grow_with_the_square_of_peers),
         cmocka_unit_test(options_that_make_no_sense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,7 +64,7 @@ static void replays(void **state)
 }
 
 /* A request names its sender: its receiver cannot send it as its own. */
-static void handed_on(void **state)
+static void forwarded_request_is_refused(void **state)
 {
     struct rsa_key authority, key;
     struct auth member = { .self = { .length = 3, .bytes = "abc" } }, server = { .key = NULL };
@@ -105,7 +105,7 @@ int main(void)
         cmocka_unit_test(one_key),
         cmocka_unit_test(one_user),
         cmocka_unit_test(replays),
-        cmocka_unit_test(handed_on),
+        cmocka_unit_test(forwarded_request_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

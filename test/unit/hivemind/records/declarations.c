@@ -175,7 +175,7 @@ static void tell(struct dht_result *r, const struct peer_id *teller, const struc
     bytes_clear(&packed);
 }
 
-static void false_of_others_is_a_hint(void **state)
+static void withdrawal_by_another_peer_is_a_hint(void **state)
 {
     const struct peer_id a = peer_number(1), b = peer_number(2), attacker = peer_number(3),
                          node = peer_number(4);
@@ -218,7 +218,7 @@ int main(void)
         cmocka_unit_test(only_its_peer_changes_a_declaration),
         cmocka_unit_test(cached_values_hide_no_declaration),
         cmocka_unit_test(plain_answers_have_an_allowance),
-        cmocka_unit_test(false_of_others_is_a_hint),
+        cmocka_unit_test(withdrawal_by_another_peer_is_a_hint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

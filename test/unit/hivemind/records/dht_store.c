@@ -148,7 +148,7 @@ static void floods_of_a_dictionary(void **state)
 
 /* A value does not replace a whole dictionary that holds more than plain items. And such an item
  * replaces a value, whatever life the value claims. */
-static void lesser_kinds_replace_nothing(void **state)
+static void lower_record_kinds_replace_nothing(void **state)
 {
     struct dht_id k = key_of(1);
     uint8_t value[1] = { 0xc3 };
@@ -454,7 +454,7 @@ int main(void)
         cmocka_unit_test(no_number_is_no_expiration),
         cmocka_unit_test(floods),
         cmocka_unit_test(floods_of_a_dictionary),
-        cmocka_unit_test(lesser_kinds_replace_nothing),
+        cmocka_unit_test(lower_record_kinds_replace_nothing),
         cmocka_unit_test(one_owner_has_few_items),
         cmocka_unit_test(shares),
         cmocka_unit_test(a_peer_has_a_quota),

@@ -266,7 +266,7 @@ static void records_are_their_peers(void **state)
 }
 
 /* A stranger that names another peer's public key has no signature by it. */
-static void nobody_signs_for_another(void **state)
+static void manifest_is_signed_by_its_own_peer(void **state)
 {
     struct identity false_one = stranger;
     struct bytes b = { 0 };
@@ -327,7 +327,7 @@ int main(void)
         cmocka_unit_test(long_and_broken_texts_are_refused),
         cmocka_unit_test(differences_are_named),
         cmocka_unit_test(records_are_their_peers),
-        cmocka_unit_test(nobody_signs_for_another),
+        cmocka_unit_test(manifest_is_signed_by_its_own_peer),
         cmocka_unit_test(a_node_guards_the_runs_key),
     };
     return cmocka_run_group_tests_name("run_manifest", tests, setup, teardown);

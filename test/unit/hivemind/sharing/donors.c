@@ -39,7 +39,7 @@ static void a_failure_is_remembered_longer_each_time(void **state)
     assert_false(donor_has_failed(&f, 100, &one));
 }
 
-static void a_full_memory_drops_what_ends_first(void **state)
+static void full_memory_drops_the_first_to_expire(void **state)
 {
     static struct donor_failures f;
     struct peer_id peer;
@@ -94,7 +94,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_is_remembered_longer_each_time),
-        cmocka_unit_test(a_full_memory_drops_what_ends_first),
+        cmocka_unit_test(full_memory_drops_the_first_to_expire),
         cmocka_unit_test(the_better_half_comes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

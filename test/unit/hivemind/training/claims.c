@@ -94,7 +94,7 @@ static void the_lead_is_a_majority(void **state)
 
 /* A peer in step with its groupmates stays with them, however many strangers claim more, or less; a
  * single groupmate's lead is not followed either. */
-static void groupmates_have_a_say(void **state)
+static void groupmates_decide_the_lead(void **state)
 {
     struct progress_record all[] = { at(1, 5), at(2, 5), at(7, 35), at(8, 35), at(9, 35) };
     struct claims c = { 0 };
@@ -130,7 +130,7 @@ static void groupmates_have_a_say(void **state)
 
 /* A lead that no state shows does not count for a while, longer each time; the same peer's claims
  * of our epoch do, and a state that has been shown clears it. */
-static void doubts(void **state)
+static void unconfirmed_lead_is_doubted(void **state)
 {
     struct progress_record r[] = { at(9, 35) };
     struct claims c = { 0 };
@@ -178,7 +178,7 @@ static void clients_have_no_state(void **state)
 
 /* Peers that died at epoch 3 are most of those listed. Without an answer to a ping they have no say, until
  * they report again. Strangers that are silent, too, gain nothing: they only lose their own say. */
-static void the_silent_have_no_say(void **state)
+static void silent_peers_do_not_count_for_the_lead(void **state)
 {
     struct progress_record r[] = { at(1, 3), at(2, 3),        at(3, 3),         at(4, 9),
                                    at(5, 9), client_at(6, 3), at(9, HUGE_EPOCH) };
@@ -515,10 +515,10 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lead_is_a_majority),
-        cmocka_unit_test(groupmates_have_a_say),
-        cmocka_unit_test(doubts),
+        cmocka_unit_test(groupmates_decide_the_lead),
+        cmocka_unit_test(unconfirmed_lead_is_doubted),
         cmocka_unit_test(clients_have_no_state),
-        cmocka_unit_test(the_silent_have_no_say),
+        cmocka_unit_test(silent_peers_do_not_count_for_the_lead),
         cmocka_unit_test(pings_are_bounded),
         cmocka_unit_test(one_owner_for_each_peer),
         cmocka_unit_test(a_newcomer_among_false_records),

@@ -74,7 +74,7 @@ static void there_and_back(void **state)
     bytes_clear(&b);
 }
 
-static void odd_ones_are_made_even(void **state)
+static void invalid_report_fields_are_replaced(void **state)
 {
     struct report_record r = sample, back;
     struct bytes b = { 0 };
@@ -251,7 +251,7 @@ static double number(const json_t *o, const char *name)
     return json_number_value(json_object_get(o, name));
 }
 
-static void the_page_shows_them(void **state)
+static void dashboard_shows_reports(void **state)
 {
     struct dashboard_metrics m[] = { { .key = "aa", .record = { 3, 2, 10, 4, 2 } },
                                      { .key = "bb", .record = { 3, 1, 10, 4, 2 } } };
@@ -321,12 +321,12 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
-        cmocka_unit_test(odd_ones_are_made_even),
+        cmocka_unit_test(invalid_report_fields_are_replaced),
         cmocka_unit_test(unsigned_ones_are_refused),
         cmocka_unit_test(counts_outlive_their_peers),
         cmocka_unit_test(a_peers_own_count_is_its_account),
         cmocka_unit_test(version_1_is_taken_over),
-        cmocka_unit_test(the_page_shows_them),
+        cmocka_unit_test(dashboard_shows_reports),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,7 +149,7 @@ static void one_target(void **state)
     }
 }
 
-static void ours_is_more(void **state)
+static void our_larger_target_is_reported(void **state)
 {
     for (uint64_t seed = 0; seed < 100; seed++) {
         struct pl_err say = { "" };
@@ -165,7 +165,7 @@ static void ours_is_more(void **state)
     }
 }
 
-static void ours_is_less(void **state)
+static void our_smaller_target_is_reported(void **state)
 {
     int told = 0;
     for (uint64_t seed = 0; seed < 100; seed++) {
@@ -181,7 +181,7 @@ static void ours_is_less(void **state)
 }
 
 /* One newcomer steps by itself again and again, the others take its state over. */
-static void one_others_is_less(void **state)
+static void smaller_target_of_one_peer_is_reported(void **state)
 {
     for (uint64_t seed = 0; seed < 50; seed++) {
         struct pl_err say = { "" };
@@ -194,7 +194,7 @@ static void one_others_is_less(void **state)
 
 /* A half that was away comes back many epochs ahead; records that vanish; one look in a long
  * time. */
-static void leaps(void **state)
+static void epoch_jumps_are_not_another_target(void **state)
 {
     struct target_watch w = { 0 };
     struct progress_record own = { .epoch = 5, .samples_per_second = 1, .time = 0 };
@@ -382,10 +382,10 @@ int main(void)
         cmocka_unit_test(samples_are_those_of_one_epoch),
         cmocka_unit_test(steps_without_groupmates_are_counted),
         cmocka_unit_test(one_target),
-        cmocka_unit_test(ours_is_more),
-        cmocka_unit_test(ours_is_less),
-        cmocka_unit_test(one_others_is_less),
-        cmocka_unit_test(leaps),
+        cmocka_unit_test(our_larger_target_is_reported),
+        cmocka_unit_test(our_smaller_target_is_reported),
+        cmocka_unit_test(smaller_target_of_one_peer_is_reported),
+        cmocka_unit_test(epoch_jumps_are_not_another_target),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

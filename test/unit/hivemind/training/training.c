@@ -32,7 +32,7 @@ static void get_metrics(void *context)
 
 /* Of uneven speed; one comes when the others have begun; the fastest leaves half-way,
  * unannounced. */
-static void three_train_in_step(void **state)
+static void three_peers_train_in_step(void **state)
 {
     struct training_view v;
     struct metrics_sums sums;
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(state_there_and_back, close_all),
-        cmocka_unit_test_teardown(three_train_in_step, close_all),
+        cmocka_unit_test_teardown(three_peers_train_in_step, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

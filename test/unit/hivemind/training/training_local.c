@@ -45,7 +45,7 @@ static void *average(void *round)
 
 /* The second peer, which reduces nothing, joins the first one's group, but gives its change too
  * late. It gets no mean, so the first has none either. */
-static void mean_of_nobody_else_is_none(void **state)
+static void no_mean_without_the_other_change(void **state)
 {
     struct training_round r;
     pthread_t thread;
@@ -96,7 +96,7 @@ static void phi_an_epoch_apart(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(mean_of_nobody_else_is_none, close_all),
+        cmocka_unit_test_teardown(no_mean_without_the_other_change, close_all),
         cmocka_unit_test_teardown(phi_an_epoch_apart, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

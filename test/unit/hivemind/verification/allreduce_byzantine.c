@@ -170,7 +170,7 @@ static void two_of_seven(void **state)
         }
 }
 
-static void a_long_sender_frames_no_reducer(void **state)
+static void large_values_of_a_sender_ban_no_reducer(void **state)
 {
     static struct world w;
     byzantine_count = 1;
@@ -256,7 +256,7 @@ static void forge(struct letter *l)
     bytes_clear(&forged);
 }
 
-static void nobody_speaks_for_another(void **state)
+static void forged_messages_have_no_effect(void **state)
 {
     byzantine_count = 1;
     byzantine[0] = 4;
@@ -299,7 +299,7 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
 
 /* Two Byzantine peers that vote for each other's false values, or that accuse and vote falsely,
  * have no majority. */
-static void two_outvote_nobody(void **state)
+static void two_false_votes_have_no_majority(void **state)
 {
     byzantine_count = 2;
     byzantine[0] = 1;
@@ -357,7 +357,7 @@ static void what_is_lost_is_sent_again(void **state)
 }
 
 /* Of more than can be Byzantine the silence is the network's. */
-static void nobody_pays_for_the_network(void **state)
+static void network_failure_charges_nobody(void **state)
 {
     static struct world w;
     byzantine_count = 0;
@@ -380,7 +380,7 @@ static void nobody_pays_for_the_network(void **state)
 
 /* One peer denies to have received what the other has signed. No third peer knows which one lies:
  * both are charged, and neither is banned. A peer that knows charges the other. */
-static void of_two_words_none_counts(void **state)
+static void denial_charges_both_peers(void **state)
 {
     for (byzantine_count = 1; byzantine_count <= 2; byzantine_count++) {
         static struct world w;
@@ -403,7 +403,7 @@ static void of_two_words_none_counts(void **state)
     }
 }
 
-static void honest_groups_hold(void **state)
+static void honest_groups_apply_their_round(void **state)
 {
     static struct world w;
     byzantine_count = 0;
@@ -418,15 +418,15 @@ static void honest_groups_hold(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(honest_groups_hold),
+        cmocka_unit_test(honest_groups_apply_their_round),
         cmocka_unit_test(each_kind_at_each_place),
         cmocka_unit_test(two_of_seven),
-        cmocka_unit_test(of_two_words_none_counts),
-        cmocka_unit_test(a_long_sender_frames_no_reducer),
-        cmocka_unit_test(nobody_speaks_for_another),
-        cmocka_unit_test(two_outvote_nobody),
+        cmocka_unit_test(denial_charges_both_peers),
+        cmocka_unit_test(large_values_of_a_sender_ban_no_reducer),
+        cmocka_unit_test(forged_messages_have_no_effect),
+        cmocka_unit_test(two_false_votes_have_no_majority),
         cmocka_unit_test(what_is_lost_is_sent_again),
-        cmocka_unit_test(nobody_pays_for_the_network),
+        cmocka_unit_test(network_failure_charges_nobody),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,7 +127,7 @@ static enum fate report_for_it(const struct verifier *r, size_t to, int stage, u
 
 #define PLENTY 80 /* rounds: enough for a draw that comes in every second or third */
 
-static void those_who_lie_for_each_other_are_drawn_some_day(void **state)
+static void colluding_reducer_and_sender_are_found(void **state)
 {
     int found = 0;
     for (int round = 0; !found && round < PLENTY; round++) {
@@ -178,7 +178,7 @@ static void with_validators(struct world *w, allreduce_recompute *how)
     w->validation.recompute = how;
 }
 
-static void whose_data_give_otherwise_is_banned(void **state)
+static void gradients_unlike_their_data_are_banned(void **state)
 {
     static const enum { HONEST, FLIP, TWICE } lies[] = { HONEST, FLIP, TWICE };
     for (size_t k = 0; k < PL_COUNT(lies); k++) {
@@ -210,7 +210,7 @@ static void a_validator_that_accuses_falsely_is_banned(void **state)
 }
 
 /* More samples than any peer would compute again, or none. */
-static void who_claims_what_cannot_be_checked_is_banned(void **state)
+static void uncheckable_sample_counts_are_banned(void **state)
 {
     static const uint64_t claims[] = { 0, 101, UINT64_MAX };
     for (size_t k = 0; k < PL_COUNT(claims); k++) {
@@ -259,10 +259,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(honest_rounds_hold),
         cmocka_unit_test(a_reducer_that_shifts_is_banned),
-        cmocka_unit_test(those_who_lie_for_each_other_are_drawn_some_day),
-        cmocka_unit_test(whose_data_give_otherwise_is_banned),
+        cmocka_unit_test(colluding_reducer_and_sender_are_found),
+        cmocka_unit_test(gradients_unlike_their_data_are_banned),
         cmocka_unit_test(a_validator_that_accuses_falsely_is_banned),
-        cmocka_unit_test(who_claims_what_cannot_be_checked_is_banned),
+        cmocka_unit_test(uncheckable_sample_counts_are_banned),
         cmocka_unit_test(parts_fit_into_messages),
         cmocka_unit_test(silence_and_absence_are_void),
     };

@@ -88,7 +88,7 @@ static struct bytes commit(uint8_t fill, size_t n)
     return message(AUTHOR, VERIFIER_COMMIT, SIGNED_TO_ALL, fill, n, round_a);
 }
 
-static void two_heads_of_a_stage_prove(void **state)
+static void two_messages_of_a_stage_prove_equivocation(void **state)
 {
     assert_true(proves(proof_of(reveal(1), reveal(2))));
     assert_true(proves(proof_of(sent(1, 1), sent(1, 2))));
@@ -249,7 +249,7 @@ static void false_proofs_are_charged_to_their_sender(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_heads_of_a_stage_prove),
+        cmocka_unit_test(two_messages_of_a_stage_prove_equivocation),
         cmocka_unit_test(what_an_honest_peer_signs_proves_nothing),
         cmocka_unit_test(another_peers_signature_proves_nothing),
         cmocka_unit_test(a_commitment_other_than_sent_proves),

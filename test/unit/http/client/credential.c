@@ -27,7 +27,7 @@ static void the_same_origin_sees_it(void **unused)
             fail_msg("%s does not see what belongs to %s", pairs[i][0], pairs[i][1]);
 }
 
-static void nobody_else_does(void **unused)
+static void other_origins_do_not_see_a_token(void **unused)
 {
     static const char *const others[] = {
         "http://huggingface.co/",
@@ -134,7 +134,7 @@ static void addresses_are_compared_as_such(void **unused)
             fail_msg("'%s' sees it", others[i]);
 }
 
-static void each_token_has_its_home(void **unused)
+static void each_token_goes_to_its_own_origin(void **unused)
 {
     const struct http_credential c[] = {
         { "own", "https://data.example/list.txt" },
@@ -154,9 +154,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_origin_sees_it),
-        cmocka_unit_test(nobody_else_does),
+        cmocka_unit_test(other_origins_do_not_see_a_token),
         cmocka_unit_test(addresses_are_compared_as_such),
-        cmocka_unit_test(each_token_has_its_home),
+        cmocka_unit_test(each_token_goes_to_its_own_origin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

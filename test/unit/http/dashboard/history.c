@@ -195,7 +195,7 @@ static void a_point_has_all_columns(void **state)
 }
 
 /* The most samples first, equal ones by key; a name has at most HISTORY_KEY_MAX characters. */
-static void the_board_is_in_order(void **state)
+static void leaderboard_is_sorted(void **state)
 {
     char name[HISTORY_KEY_MAX + 3];
     struct history_account out[3];
@@ -319,7 +319,7 @@ int main(void)
         cmocka_unit_test(totals_outlive_the_peers),
         cmocka_unit_test(points_are_means_of_their_time),
         cmocka_unit_test(a_point_has_all_columns),
-        cmocka_unit_test(the_board_is_in_order),
+        cmocka_unit_test(leaderboard_is_sorted),
         cmocka_unit_test(what_is_too_much_goes),
         cmocka_unit_test(history_survives),
         cmocka_unit_test(files_of_other_versions),

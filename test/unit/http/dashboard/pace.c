@@ -165,7 +165,7 @@ static void the_window_is_bounded(void **state)
     assert_float_equal(pace_step_s(&p), 4.9, 1e-6);
 }
 
-static void what_counts_grow_by(void **state)
+static void samples_are_differences_of_counts(void **state)
 {
     add(1000, 5, "a", 500);
     add(1030, 5, "a", 800);
@@ -203,7 +203,7 @@ int main(void)
         cmocka_unit_test(a_run_without_peers_is_not_live),
         cmocka_unit_test_setup_teardown(figures_need_time_and_a_step, no_points, no_points),
         cmocka_unit_test_setup_teardown(the_window_is_bounded, no_points, no_points),
-        cmocka_unit_test_setup_teardown(what_counts_grow_by, no_points, no_points),
+        cmocka_unit_test_setup_teardown(samples_are_differences_of_counts, no_points, no_points),
         cmocka_unit_test_setup_teardown(what_was_measured_before_is_dropped, no_points, no_points),
     };
     return cmocka_run_group_tests_name("pace", tests, NULL, NULL);

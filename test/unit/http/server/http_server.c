@@ -113,7 +113,7 @@ static void asked_by_our_names_alone(void **state)
 
 /* More connections than allowed, all from one address; most of them send nothing. Those that send a
  * request are answered. */
-static void silent_ones_are_evicted(void **state)
+static void silent_connections_are_evicted(void **state)
 {
     enum { SILENT = HTTP_CONNECTIONS_MAX + 300 };
     static int fd[SILENT];
@@ -179,7 +179,7 @@ static void upload_is_refused(void **state)
 
 #define WATCHERS 40
 
-static void watchers_hear(void **state)
+static void watchers_get_events(void **state)
 {
     struct http_server *s;
     int fd[WATCHERS];
@@ -269,9 +269,12 @@ static void closed_watchers_are_evicted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_and_nothing_else),  cmocka_unit_test(packed_once),
-        cmocka_unit_test(asked_by_our_names_alone),    cmocka_unit_test(silent_ones_are_evicted),
-        cmocka_unit_test(upload_is_refused),           cmocka_unit_test(watchers_hear),
+        cmocka_unit_test(published_and_nothing_else),
+        cmocka_unit_test(packed_once),
+        cmocka_unit_test(asked_by_our_names_alone),
+        cmocka_unit_test(silent_connections_are_evicted),
+        cmocka_unit_test(upload_is_refused),
+        cmocka_unit_test(watchers_get_events),
         cmocka_unit_test(closed_watchers_are_evicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,7 +43,7 @@ static void networks(void **unused)
 
 /* The connection that waits longest is closed first, in the network that has most waiting; the
  * newest stays. */
-static void silent_ones_go_first(void **unused)
+static void longest_silent_connection_is_closed_first(void **unused)
 {
     struct slot many[6], honest, busy, newcomer[3];
     struct slots s = { .limit = 8 };
@@ -89,7 +89,7 @@ static void larger_holders_pay(void **unused)
     empty(&s);
 }
 
-static void who_waits_too_long_goes(void **unused)
+static void longest_waiting_slot_is_evicted(void **unused)
 {
     struct slot a, b, c;
     struct slots s = { .limit = 5 };
@@ -152,9 +152,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks),
-        cmocka_unit_test(silent_ones_go_first),
+        cmocka_unit_test(longest_silent_connection_is_closed_first),
         cmocka_unit_test(larger_holders_pay),
-        cmocka_unit_test(who_waits_too_long_goes),
+        cmocka_unit_test(longest_waiting_slot_is_evicted),
         cmocka_unit_test(hosts_are_ours_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,7 +180,7 @@ static void a_stopped_upload_goes_on(void **unused)
     assert_memory_equal(stored, content, BYTES);
 }
 
-static void lies_are_reported(void **unused)
+static void false_upload_offsets_are_reported(void **unused)
 {
     assert_int_not_equal(try_upload("/without", 1, NULL), PL_OK); /* a location */
     assert_non_null(strstr(err.text, "no Location for the upload"));
@@ -194,7 +194,7 @@ static void lies_are_reported(void **unused)
                          PL_OK);
 }
 
-static void a_token_stays_at_home(void **unused)
+static void token_is_sent_to_its_own_origin_only(void **unused)
 {
     struct http_upload_options o = http_upload_options();
     char url[100], other[100];
@@ -248,8 +248,8 @@ int main(void)
         cmocka_unit_test(files_arrive_by_put),
         cmocka_unit_test(files_arrive_by_tus),
         cmocka_unit_test(a_stopped_upload_goes_on),
-        cmocka_unit_test(lies_are_reported),
-        cmocka_unit_test(a_token_stays_at_home),
+        cmocka_unit_test(false_upload_offsets_are_reported),
+        cmocka_unit_test(token_is_sent_to_its_own_origin_only),
         cmocka_unit_test(secrets_go_to_the_right_server),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

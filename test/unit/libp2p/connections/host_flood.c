@@ -102,7 +102,7 @@ static void one_peer_has_a_share(void **state)
 }
 
 /* The same peer, protected as a groupmate is, does not wait. */
-static void a_groupmate_does_not_wait(void **state)
+static void protected_peer_does_not_wait(void **state)
 {
     static struct asking all[FLOOD];
     struct side mate, b;
@@ -192,7 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_peer_has_a_share),
-        cmocka_unit_test(a_groupmate_does_not_wait),
+        cmocka_unit_test(protected_peer_does_not_wait),
         cmocka_unit_test(reserved_share_under_flood),
     };
     return cmocka_run_group_tests_name("host_flood", tests, NULL, NULL);

@@ -97,7 +97,7 @@ static void leaves_from_the_listening_port(void **state)
     dial_and_check("/ip4/0.0.0.0/tcp/0");
 }
 
-static void and_over_ipv6(void **state)
+static void dials_from_the_listening_port_over_ipv6(void **state)
 {
     struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_addr = in6addr_loopback };
     int fd = socket(AF_INET6, SOCK_STREAM, 0),
@@ -192,7 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaves_from_the_listening_port),
-        cmocka_unit_test(and_over_ipv6),
+        cmocka_unit_test(dials_from_the_listening_port_over_ipv6),
         cmocka_unit_test(dials_again_at_once),
         cmocka_unit_test(a_port_in_use_is_refused),
         cmocka_unit_test(both_dial_at_once),

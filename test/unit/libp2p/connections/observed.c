@@ -51,7 +51,7 @@ static void two_subnets_agree(void **state)
 }
 
 /* A router whose port depends on the destination: no address of it leads to us. */
-static void symmetric_counts_nothing(void **state)
+static void symmetric_nat_has_no_observed_address(void **state)
 {
     struct observed o = { 0 };
     char seen[64], observer[64];
@@ -109,7 +109,7 @@ static void reports_expire(void **state)
     counts(&o, OBSERVED_TTL + 1, ROUTER);
 }
 
-static void private_addresses_say_nothing(void **state)
+static void private_observed_addresses_do_not_count(void **state)
 {
     struct observed o = { 0 };
     tell(&o, "/ip4/192.168.1.5/tcp/4001", "/ip4/8.8.1.1/tcp/1", 0);
@@ -136,9 +136,12 @@ static void of_each_ip_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_subnets_agree),        cmocka_unit_test(symmetric_counts_nothing),
-        cmocka_unit_test(a_minority_has_no_effect), cmocka_unit_test(an_address_changes),
-        cmocka_unit_test(reports_expire),           cmocka_unit_test(private_addresses_say_nothing),
+        cmocka_unit_test(two_subnets_agree),
+        cmocka_unit_test(symmetric_nat_has_no_observed_address),
+        cmocka_unit_test(a_minority_has_no_effect),
+        cmocka_unit_test(an_address_changes),
+        cmocka_unit_test(reports_expire),
+        cmocka_unit_test(private_observed_addresses_do_not_count),
         cmocka_unit_test(of_each_ip_version),
     };
     return cmocka_run_group_tests_name("observed", tests, NULL, NULL);

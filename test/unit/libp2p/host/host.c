@@ -163,7 +163,7 @@ static void cancelled_and_late(void **state)
 }
 
 /* A host that closes tells everybody who still waits. */
-static void closing_tells(void **state)
+static void closing_host_ends_open_calls(void **state)
 {
     struct side a, b;
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = LIMIT };
@@ -288,7 +288,7 @@ int main(void)
         cmocka_unit_test(peer_is_frozen),     cmocka_unit_test(unary_noise),
         cmocka_unit_test(unary_tls),          cmocka_unit_test(no_encryption_in_common),
         cmocka_unit_test(wrong_peer),         cmocka_unit_test(nobody_there),
-        cmocka_unit_test(cancelled_and_late), cmocka_unit_test(closing_tells),
+        cmocka_unit_test(cancelled_and_late), cmocka_unit_test(closing_host_ends_open_calls),
         cmocka_unit_test(many_calls),
     };
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);

@@ -100,7 +100,7 @@ static void answer(void *context, struct rpc_call *call, const uint8_t *data, si
 }
 
 /* A peer that ends right after a round still has to send half of it to a slow groupmate. */
-static void last_words_arrive(void **state)
+static void closing_peer_sends_its_last_bytes(void **state)
 {
     struct side a, b;
     struct line line;
@@ -150,7 +150,7 @@ static void *close_b(void *context)
 
 /* One groupmate takes its last words slowly; the others hear at once that b goes: as long as they
  * are there they ask b, and b would still have something to say. */
-static void others_need_not_wait(void **state)
+static void other_connections_close_at_once(void **state)
 {
     struct side a, b, c;
     struct line line;
@@ -192,7 +192,7 @@ static void others_need_not_wait(void **state)
 
 static void quiet(void *context, struct yamux_stream *s) {}
 
-static void who_speaks_lives(void **state)
+static void received_bytes_postpone_the_ping_limit(void **state)
 {
     static const struct yamux_events events = { quiet, quiet, quiet };
     static const uint8_t data[12] = { 0, YAMUX_PING, 0, YAMUX_SYN, 0, 0, 0, 0, 0, 0, 0, 9 };
@@ -215,7 +215,7 @@ static void who_speaks_lives(void **state)
 
 /* Urgent bytes wait behind the socket's buffer: so it takes a tenth of a second's worth, within
  * bounds. */
-static void little_waits_for_a_slow_socket(void **state)
+static void slow_socket_buffers_little(void **state)
 {
     struct conn c = { .wire_high = CONN_WIRE_LOW };
     conn_took(&c, 1 << 20, 0.5);
@@ -297,9 +297,12 @@ static void neighbours_are_not_paced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(last_words_arrive),    cmocka_unit_test(others_need_not_wait),
-        cmocka_unit_test(who_speaks_lives),     cmocka_unit_test(little_waits_for_a_slow_socket),
-        cmocka_unit_test(sockets_are_prepared), cmocka_unit_test(neighbours_are_not_paced),
+        cmocka_unit_test(closing_peer_sends_its_last_bytes),
+        cmocka_unit_test(other_connections_close_at_once),
+        cmocka_unit_test(received_bytes_postpone_the_ping_limit),
+        cmocka_unit_test(slow_socket_buffers_little),
+        cmocka_unit_test(sockets_are_prepared),
+        cmocka_unit_test(neighbours_are_not_paced),
     };
     return cmocka_run_group_tests_name("slow_line", tests, NULL, NULL);
 }

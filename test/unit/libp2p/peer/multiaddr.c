@@ -222,7 +222,7 @@ static void targets(void **state)
 }
 
 /* Only this peer's ID, and only at the end of an address. */
-static void the_peer_at_the_end(void **state)
+static void peer_id_at_the_end_of_an_address(void **state)
 {
     struct multiaddr a, b;
     struct peer_id id, other;
@@ -253,7 +253,7 @@ int main(void)
                                         cmocka_unit_test(refused_bytes),
                                         cmocka_unit_test(codes),
                                         cmocka_unit_test(targets),
-                                        cmocka_unit_test(the_peer_at_the_end),
+                                        cmocka_unit_test(peer_id_at_the_end_of_an_address),
                                         cmocka_unit_test(not_dialled),
                                         cmocka_unit_test(connections) };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static const struct distance *of(const struct peer_id *peer, size_t n)
     return NULL;
 }
 
-static void who_answers_and_who_does_not(void **state)
+static void answering_peers_have_a_round_trip_time(void **state)
 {
     struct side here, there, gone;
     struct latency *d;
@@ -56,7 +56,7 @@ static void who_answers_and_who_does_not(void **state)
 }
 
 /* More peers than there are places for, all unknown; closed while pings are under way. */
-static void a_crowd_is_bounded(void **state)
+static void number_of_pinged_peers_is_bounded(void **state)
 {
     static struct peer_id crowd[LATENCY_MAX + 50];
     struct side here;
@@ -78,8 +78,8 @@ static void a_crowd_is_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_answers_and_who_does_not),
-        cmocka_unit_test(a_crowd_is_bounded),
+        cmocka_unit_test(answering_peers_have_a_round_trip_time),
+        cmocka_unit_test(number_of_pinged_peers_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static struct multiaddr at(const char *text)
     return a;
 }
 
-static void the_bytes(void **state)
+static void messages_have_the_recorded_bytes(void **state)
 {
     static const uint8_t connect[] = { 0x0c, 0x08, 0x64, 0x12, 0x08, 0x04, 0xcb,
                                        0x00, 0x71, 0x07, 0x06, 0x0f, 0xa1 };
@@ -130,7 +130,7 @@ static int until_ready(struct relaying *r, loop_fn *look)
 }
 
 /* a, which nobody can dial, is dialed through the hub by b, which listens: a dials b itself. */
-static void the_other_direction(void **state)
+static void connection_is_reversed(void **state)
 {
     struct side hub, a, b;
     struct relaying reserve = { .from = &a, .to = &hub.me.id }, direct = { .from = &b };
@@ -158,12 +158,12 @@ static void the_other_direction(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bytes),
+        cmocka_unit_test(messages_have_the_recorded_bytes),
         cmocka_unit_test(hundreds_of_addresses),
         cmocka_unit_test(relayed_addresses_are_left_out),
         cmocka_unit_test(what_cannot_be_read),
         cmocka_unit_test(what_a_stranger_may_have_dialed),
-        cmocka_unit_test(the_other_direction),
+        cmocka_unit_test(connection_is_reversed),
     };
     return cmocka_run_group_tests_name("dcutr", tests, NULL, NULL);
 }

@@ -159,7 +159,7 @@ static void open_silence(int fd[3], struct multiaddr *at)
 
 /* a stands behind a router: its own address, which b has heard of, leads nowhere. b calls it
  * through the hub long before that address is given up. */
-static void an_address_that_leads_nowhere(void **state)
+static void unreachable_address_does_not_delay_a_relayed_call(void **state)
 {
     struct side hub, a, b;
     int silence[3];
@@ -249,8 +249,10 @@ static void not_reachable_behind_a_router(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(found_through_another),         cmocka_unit_test(called_through_relay),
-        cmocka_unit_test(an_address_that_leads_nowhere), cmocka_unit_test(reachable),
+        cmocka_unit_test(found_through_another),
+        cmocka_unit_test(called_through_relay),
+        cmocka_unit_test(unreachable_address_does_not_delay_a_relayed_call),
+        cmocka_unit_test(reachable),
         cmocka_unit_test(not_reachable_behind_a_router),
     };
     return cmocka_run_group_tests_name("host_routing", tests, NULL, NULL);

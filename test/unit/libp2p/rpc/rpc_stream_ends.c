@@ -35,7 +35,7 @@ static void keeping(void *context, struct rpc_stream *s)
 
 /* Messages that came whole before a reset reach a reader that was pausing, one by one; the reset is
  * reported after them, even if part of a message came, too. */
-static void reset_behind_messages(void **state)
+static void messages_before_a_reset_are_read(void **state)
 {
     static const uint8_t data[500] = { 1, 2, 3 };
     struct side a, b;
@@ -78,7 +78,7 @@ static void reset_behind_messages(void **state)
 
 /* The same holds if the other side leaves: the connection has gone, but bytes that came on it are
  * still read. */
-static void loss_behind_messages(void **state)
+static void messages_before_a_lost_connection_are_read(void **state)
 {
     static const uint8_t data[500] = { 1, 2, 3 };
     struct side a, b;
@@ -171,7 +171,7 @@ static void close_here(void *context)
 }
 
 /* A reader that pauses with nothing before it hears of the reset at once. */
-static void reset_of_nothing(void **state)
+static void reset_without_messages_is_reported_at_once(void **state)
 {
     struct side a, b;
     struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.paused" };
@@ -290,9 +290,12 @@ static void too_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reset_behind_messages), cmocka_unit_test(loss_behind_messages),
-        cmocka_unit_test(credit_as_it_ends),     cmocka_unit_test(reset_of_nothing),
-        cmocka_unit_test(streams_fail),          cmocka_unit_test(too_large),
+        cmocka_unit_test(messages_before_a_reset_are_read),
+        cmocka_unit_test(messages_before_a_lost_connection_are_read),
+        cmocka_unit_test(credit_as_it_ends),
+        cmocka_unit_test(reset_without_messages_is_reported_at_once),
+        cmocka_unit_test(streams_fail),
+        cmocka_unit_test(too_large),
     };
     return cmocka_run_group_tests_name("rpc_stream_ends", tests, NULL, NULL);
 }
