@@ -257,6 +257,26 @@ static void tensors_outside_their_storage_are_refused(void **state)
     assert_int_equal(OPEN("}."), PL_OK);                        /* an empty state dict */
 }
 
+/* The older stream, of an object without storages: its list of them must be empty. */
+static void a_stream_without_storages(void **state)
+{
+    static const char head[] =
+        "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}.}.";
+    static const char none[] = "].", nameless[] = "](X\0\0\0\0e.\0\0\0\0\0\0\0\0";
+    char text[100];
+    struct st_file *f;
+    memcpy(text, head, sizeof head - 1);
+    memcpy(text + sizeof head - 1, none, sizeof none - 1);
+    assert_int_equal(pl_file_write(path, text, sizeof head + sizeof none - 2, &err), PL_OK);
+    assert_int_equal(pl_weights_open(&f, path, &err), PL_OK);
+    assert_int_equal(f->count, 0);
+    pl_safetensors_close(f);
+    memcpy(text + sizeof head - 1, nameless, sizeof nameless - 1);
+    assert_int_equal(pl_file_write(path, text, sizeof head + sizeof nameless - 2, &err), PL_OK);
+    assert_int_equal(pl_weights_open(&f, path, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "storage 0 of the list"));
+}
+
 /* Before version 0.4 of PyTorch a storage could be a view of another: (key, offset, count). */
 #define VIEWED(view, offset) \
     "}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" \
@@ -332,6 +352,7 @@ int main(void)
         cmocka_unit_test(damaged_files_are_survived),
         cmocka_unit_test(tensors_outside_their_storage_are_refused),
         cmocka_unit_test(storages_that_are_views),
+        cmocka_unit_test(a_stream_without_storages),
         cmocka_unit_test(copies_have_a_limit_together),
         cmocka_unit_test(members_are_read_up_to_a_limit),
     };
