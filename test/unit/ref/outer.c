@@ -2,6 +2,7 @@
  * training continues, a broken message costs only its sender, and messages have the size that the
  * formula gives. */
 #include "outer_world.h"
+#include "ref/outer/settings.h"
 
 static void each_comes_nearer_and_stays_together(void **state)
 {
@@ -386,6 +387,52 @@ static void bad_shared_states_are_refused(void **state)
     }
 }
 
+/* A peer's entries of a round are sent in their order in the tensor. */
+static void parts_are_in_order(void **state)
+{
+    struct pl_outer_setup s = settings();
+    struct pl_outer_message m;
+    struct pl_outer *o;
+    float x[VALUES], g[VALUES] = { 0 }, sent[VALUES];
+    for (int i = 0; i < VALUES; i++) x[i] = (float)i;
+    assert_int_equal(pl_outer_open(&o, &pl_outer_partial, &s, x, NULL), PL_OK);
+    assert_int_equal(pl_outer_message(o, &m, x, g), PL_OUTER_RECEIVE);
+    assert_int_equal(m.bytes, (48 + 2 + 6) * sizeof(float)); /* a fifth of each tensor */
+    memcpy(sent, m.data, m.bytes);
+    for (size_t i = 1; i < m.bytes / sizeof(float); i++) assert_true(sent[i - 1] < sent[i]);
+    pl_outer_close(o);
+}
+
+static void settings_by_name(void **state)
+{
+    static const char *const wrong[] = {
+        "H=0",         "H=1.5",
+        "H=",          "H",
+        "H=2x",        "h=2",
+        "=2",          "share=-1",
+        "share=2",     "share=nan",
+        "coding=E3M0", "coding=",
+        "coding",      "a_key_of_more_characters_than_any_has=1",
+        "H=1,,mu=0.5",
+    };
+    static const char *const codings[] = { "coding=float32", "coding=uniform8", "coding=e3m0" };
+    struct pl_outer_setup s = settings();
+    struct pl_err err;
+    for (int k = PL_OUTER_FLOAT32; k <= PL_OUTER_E3M0; k++) {
+        assert_int_equal(pl_outer_set_all(&s, codings[k], &err), PL_OK);
+        assert_int_equal(s.coding, k);
+    }
+    assert_int_equal(pl_outer_set_all(&s, "H=7,mu=0.25,coding=uniform8,rank=3,eps=1e-3", &err),
+                     PL_OK);
+    assert_true(s.H == 7 && s.mu == 0.25 && s.powersgd_rank == 3 && s.adam.eps == 1e-3);
+    assert_int_equal(s.coding, PL_OUTER_UNIFORM8);
+    for (size_t k = 0; k < PL_COUNT(wrong); k++)
+        assert_int_equal(pl_outer_set_all(&s, wrong[k], &err), PL_EUSE);
+    assert_string_equal(err.text,
+                        "setting '': expected KEY=VALUE with a key of paper/algorithms.md");
+    assert_true(s.H == 1 && s.mu == 0.25); /* before the empty setting */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +449,8 @@ int main(void)
         cmocka_unit_test(a_state_saved_in_an_exchange_goes_on),
         cmocka_unit_test(bad_shared_states_are_refused),
         cmocka_unit_test(settings_without_sense_are_refused),
+        cmocka_unit_test(parts_are_in_order),
+        cmocka_unit_test(settings_by_name),
     };
     pl_backend_ref(&be);
     return cmocka_run_group_tests_name("outer", tests, NULL, NULL);
