@@ -93,8 +93,7 @@ int pl_dgc_take(uint32_t *index, double *value, double *a, double *u, size_t n, 
 {
     struct pl_entry *entries = pl_alloc(n, sizeof *entries);
     if (!entries) return PL_ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        entries[i] = (struct pl_entry){ isnan(a[i]) ? INFINITY : fabs(a[i]), (uint32_t)i };
+    for (size_t i = 0; i < n; i++) entries[i] = (struct pl_entry){ fabs(a[i]), (uint32_t)i };
     pl_largest_first(entries, n, count);
     for (size_t k = 0; k < count; k++) {
         size_t i = entries[k].index;
