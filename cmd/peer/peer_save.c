@@ -26,7 +26,7 @@ struct peer_save {
     struct peer_save_options o;
     int json;
     char prefix[GROUP_KEY_MAX];
-    struct dht_id progress;
+    struct dht_id progress, identity;
     struct swarm *s;
     struct peer_model *model;
     struct averager *averager;
@@ -153,6 +153,15 @@ static void begin_load(void *context)
 
 /* --- turns ------------------------------------------------------------------------------------ */
 
+/* Several keys write for one peer: which is its own? */
+static void prove(struct peer_save *p, struct progress_record *records, size_t count)
+{
+    struct dht_result r;
+    if (!swarm_get(p->s, &r, &p->identity, 1))
+        claims_prove(records, count, r.dictionary.items, r.dictionary.count);
+    dht_result_clear(&r);
+}
+
 /* The epoch that most of the run's peers have reached; -1: no reports. */
 static int64_t swarm_epoch(struct peer_save *p)
 {
@@ -163,6 +172,7 @@ static int64_t swarm_epoch(struct peer_save *p)
     if (!swarm_get(p->s, &r, &p->progress, 1) && r.type == DHT_FOUND_DICTIONARY &&
         (records = malloc((r.dictionary.count + 1) * sizeof *records)))
         count = claims_read(records, r.dictionary.items, r.dictionary.count);
+    if (count && p->claims.wants_proofs) prove(p, records, count);
     claims_update(&p->claims, records, count, 1, now,
                   &count); /* of its claims only epochs are used */
     free(records);
@@ -259,6 +269,8 @@ int peer_save_open(struct peer_save **out, const struct peer_save_options *o,
     snprintf(p->prefix, sizeof p->prefix, "%.200s_state_averager", run);
     snprintf(key, sizeof key, "%.200s%s", run, schema_progress.suffix);
     rc = dht_id_of_text(&p->progress, key);
+    snprintf(key, sizeof key, "%.200s%s", run, schema_identity.suffix);
+    if (!rc) rc = dht_id_of_text(&p->identity, key);
     if (rc) pl_fail(err, rc, "--save: no memory");
     if (!rc) rc = pl_folder_make(o->folder, err);
     if (!rc) rc = find_newest(p, err);

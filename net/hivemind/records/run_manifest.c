@@ -7,6 +7,7 @@
  * One table, `fields`, serves all three. Whatever a stranger writes is checked against it before it
  * is used: the type, the range, the length, printable characters. */
 #include "run_manifest.h"
+#include "owner_proof.h"
 #include "data/files/json.h"
 
 #include <inttypes.h>
@@ -271,26 +272,12 @@ int manifest_compare(const struct run_manifest *ours, const struct run_manifest 
 
 /* --- the record ------------------------------------------------------------------------------- */
 
-/* The text that the peer's identity signs. The tag keeps the signature from being taken for one
- * under another kind of message; the subkey binds it to this record's owner. */
-static int signed_part(struct bytes *out, const void *subkey, size_t subkey_n, const void *text,
-                       size_t n)
-{
-    bytes_add(out, MANIFEST_TAG, strlen(MANIFEST_TAG));
-    bytes_add(out, subkey, subkey_n);
-    return bytes_add(out, text, n);
-}
-
 int manifest_record_write(struct bytes *out, const struct bytes *subkey, const struct identity *me,
                           const char *text)
 {
-    struct bytes message = { 0 };
     uint8_t signature[SIGNATURE_MAX];
     size_t signature_n = 0, n = strlen(text);
-    int rc = signed_part(&message, bytes_at(subkey), bytes_length(subkey), text, n);
-    if (!rc)
-        rc = identity_sign(me, signature, &signature_n, bytes_at(&message), bytes_length(&message));
-    bytes_clear(&message);
+    int rc = owner_proof_sign(signature, &signature_n, me, MANIFEST_TAG, subkey, text, n);
     if (rc) return rc;
     mp_map(out, 3);
     mp_text(out, schema_manifest.fields[0].name);
@@ -308,18 +295,14 @@ static int read_signed(struct manifest_record *r, const struct peer_id *of, cons
     const struct mp_value *text = mp_get(map, schema_manifest.fields[0].name),
                           *key = mp_get(map, schema_manifest.fields[1].name),
                           *signature = mp_get(map, schema_manifest.fields[2].name);
-    struct bytes message = { 0 };
     int rc;
-    if (text->n > MANIFEST_BYTES_MAX || key->n > PUBLIC_KEY_MAX || signature->n > SIGNATURE_MAX)
-        return pl_fail(err, PL_EPROTO, "_manifest: a field is too long");
+    if (text->n > MANIFEST_BYTES_MAX)
+        return pl_fail(err, PL_EPROTO, "_manifest: a text of %zu bytes", text->n);
     /* A peer ID is a hash of the key, or the key itself: nobody can claim another peer's. */
     peer_id_of_key(&r->peer, key->bytes, key->n);
     if (of && !peer_id_equal(of, &r->peer)) return PL_ENOTFOUND;
-    rc = signed_part(&message, subkey, subkey_n, text->bytes, text->n);
-    if (!rc && public_key_verify(key->bytes, key->n, bytes_at(&message), bytes_length(&message),
-                                 signature->bytes, signature->n))
-        rc = pl_fail(err, PL_EPROTO, "_manifest: the signature is not its peer's");
-    bytes_clear(&message);
+    rc = owner_proof_check(key, signature, MANIFEST_TAG, subkey, subkey_n, text->bytes, text->n);
+    if (rc == PL_EPROTO) pl_fail(err, rc, "_manifest: the signature is not its peer's");
     if (!rc) rc = manifest_read(&r->manifest, (const char *)text->bytes, text->n, err);
     if (rc) return rc;
     if (!(r->text = malloc(text->n + 1))) return pl_fail(err, PL_ENOMEM, "_manifest: no memory");

@@ -17,8 +17,9 @@
  * or a metrics record less than 200, of a report less than 1,000. */
 #define RECORD_VALUE_MAX (RSA_TEXT_MAX + 548)
 #define REPORT_VALUE_MAX (RSA_TEXT_MAX + 2596)
-/* MANIFEST_BYTES_MAX, a public key and a signature of the longest RSA identity. */
-#define MANIFEST_VALUE_MAX (RSA_TEXT_MAX + 8192 + 2048 + 1024 + 100)
+/* A public key and a signature of the longest RSA identity. */
+#define IDENTITY_VALUE_MAX (RSA_TEXT_MAX + 2048 + 1024 + 100)
+#define MANIFEST_VALUE_MAX (IDENTITY_VALUE_MAX + 8192) /* and MANIFEST_BYTES_MAX */
 
 /* A peer's progress, which the collaborative optimizer adds up [spec hivemind-protocol 8].
  * hivemind's tracker sends nil when it shuts down, and no other field may be there. */
@@ -84,6 +85,19 @@ const struct schema schema_manifest = { "_manifest",
                                         3,
                                         {
                                             { "manifest", SCHEMA_BYTES },
+                                            { "identity", SCHEMA_BYTES },
+                                            { "signature", SCHEMA_BYTES },
+                                        } };
+
+/* Only potluck's: which peer a record's owner belongs to. It decides between owners that write for
+ * the same peer, so nodes check its signature, too (owner_proof.h). */
+const struct schema schema_identity = { "_identity",
+                                        METRICS_LIVES,
+                                        IDENTITY_VALUE_MAX,
+                                        0,
+                                        0,
+                                        2,
+                                        {
                                             { "identity", SCHEMA_BYTES },
                                             { "signature", SCHEMA_BYTES },
                                         } };

@@ -32,6 +32,7 @@ extern const struct schema schema_progress; /* [spec hivemind-protocol 8] */
 extern const struct schema schema_metrics;  /* [spec hivemind-protocol 10] */
 extern const struct schema schema_report;   /* training/peer_report.h: ours alone */
 extern const struct schema schema_manifest; /* run_manifest.h: ours alone */
+extern const struct schema schema_identity; /* owner_proof.h: ours alone */
 
 /* PL_OK, or PL_EPROTO with a sentence that names the field. */
 int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err *err);

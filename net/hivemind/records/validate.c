@@ -11,6 +11,7 @@
  * the fields against a schema. */
 #include "validate.h"
 #include "hash_index.h"
+#include "owner_proof.h"
 
 #include <math.h>
 #include <openssl/evp.h>
@@ -221,11 +222,14 @@ static int check_subkey(const struct schema *s, const struct record *r, const ui
 }
 
 /* The value as its reader will see it: stripped and unpacked. */
-static int check_schema(const struct schema *s, const struct bytes *stripped, struct pl_err *err)
+static int check_schema(const struct schema *s, const struct record *r,
+                        const struct bytes *stripped, struct pl_err *err)
 {
     struct mp_value *value = NULL;
     int rc = mp_read(&value, bytes_at(stripped), bytes_length(stripped), err);
     if (!rc) rc = schema_check(s, value, err);
+    if (!rc && s == &schema_identity)
+        rc = identity_record_check(value, r->subkey, r->subkey_n, err);
     mp_free(value);
     return rc == PL_ENOMEM ? rc : rc ? PL_EPROTO : PL_OK;
 }
@@ -241,7 +245,7 @@ double record_check_cost(const struct record *r)
     return fmax(1, (double)n / text_2048 * ((double)n / text_2048));
 }
 
-/* All checks of one record. Work is linear in its bytes plus one RSA verification at most. */
+/* All checks of one record. Work is linear in its bytes plus two signatures at most. */
 int record_check(const struct validators *v, const struct record *r, struct pl_err *err)
 {
     const struct schema *s = guard_of(v, r);
@@ -261,7 +265,7 @@ int record_check(const struct validators *v, const struct record *r, struct pl_e
     if (!owner) return PL_OK;
     rc = record_strip(&stripped, r->value, r->n);
     if (!rc) rc = check_signature(r, &stripped, owner, owner_n, s != NULL, err);
-    if (!rc && s) rc = check_schema(s, &stripped, err);
+    if (!rc && s) rc = check_schema(s, r, &stripped, err);
     bytes_clear(&stripped);
     return rc;
 }
@@ -306,7 +310,7 @@ int record_own_subkey(struct bytes *out, const struct rsa_key *key)
 int validators_add_run(struct validators *v, const char *prefix)
 {
     const struct schema *const schemas[] = { &schema_progress, &schema_metrics, &schema_report,
-                                             &schema_manifest };
+                                             &schema_manifest, &schema_identity };
     for (size_t i = 0; i < PL_COUNT(schemas); i++) {
         char key[1024];
         int n = snprintf(key, sizeof key, "%s%s", prefix, schemas[i]->suffix);

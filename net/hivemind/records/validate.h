@@ -8,7 +8,7 @@
  * | kind | subkey | may live | because hivemind 1.1.12 stores it for |
  * | --- | --- | --- | --- |
  * | progress | its owner's tag, nothing else | 60 s | 60 s, every 30 s |
- * | metrics, report, manifest | the same | 1 h | 600 s, an option of its trainer |
+ * | metrics, report, manifest, identity | the same | 1 h | 600 s, an option of its trainer |
  * | other signed records | has an owner's tag | 1 h | as its user asks: 600 s in its examples |
  * | group declarations (true, false) | a peer ID | 1 h | as long as a group may form: 15 s |
  * | announcements of a state | a peer ID | 120 s | 30 s, every 30 s |
@@ -25,7 +25,7 @@
 #include "rsa_key.h"
 #include "schema.h"
 
-#define VALIDATORS_GUARDS_MAX 16 /* a peer takes part in one run: four keys */
+#define VALIDATORS_GUARDS_MAX 16 /* a peer takes part in one run: five keys */
 /* s; two clocks that are each within hivemind's 3 s of a third one */
 #define RECORD_CLOCK_SLACK 6.0
 /* Bytes; the longest is a tag with a key of RSA_BITS_MAX. */
@@ -48,7 +48,7 @@ struct validators {
     size_t count;
 };
 
-/* Guards PREFIX_progress, _metrics, _report and _manifest. PL_ELIMIT when there are too many. */
+/* Guards PREFIX_progress, _metrics, _report, _manifest and _identity. PL_ELIMIT when there are too many. */
 int validators_add_run(struct validators *v, const char *prefix);
 
 /* Our subkey: msgpack of "[owner:our key]". */

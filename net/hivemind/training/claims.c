@@ -14,6 +14,7 @@
  *
  * All functions are pure: times and records come in as arguments. */
 #include "claims.h"
+#include "net/hivemind/records/owner_proof.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,17 +34,49 @@ static struct claimant *find(const struct claims *c, const struct peer_id *peer)
 
 /* --- one record for each peer ----------------------------------------------------------------- */
 
+/* The subkey names the key that signed the record: its owner. */
+static void read_owner(uint8_t owner[DHT_ID_BYTES], const struct dht_item *item)
+{
+    struct dht_id id;
+    dht_id_of(&id, item->subkey, item->subkey_n);
+    memcpy(owner, id.bytes, sizeof id.bytes);
+}
+
 size_t claims_read(struct progress_record *records, const struct dht_item *items, size_t n)
 {
     size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct dht_id owner;
-        if (progress_read(&records[count], items[i].value, items[i].n, NULL)) continue;
-        /* The subkey names the key that signed the record: its owner. */
-        dht_id_of(&owner, items[i].subkey, items[i].subkey_n);
-        memcpy(records[count++].owner, owner.bytes, sizeof owner.bytes);
-    }
+    for (size_t i = 0; i < n; i++)
+        if (!progress_read(&records[count], items[i].value, items[i].n, NULL))
+            read_owner(records[count++].owner, &items[i]);
     return count;
+}
+
+struct proof {
+    uint8_t owner[DHT_ID_BYTES];
+    struct peer_id peer;
+};
+
+static int by_owner(const void *a_, const void *b_)
+{
+    const struct proof *a = a_, *b = b_;
+    return memcmp(a->owner, b->owner, sizeof a->owner);
+}
+
+void claims_prove(struct progress_record *records, size_t count, const struct dht_item *items,
+                  size_t n)
+{
+    struct proof *proofs = malloc((n + 1) * sizeof *proofs), wanted, *found;
+    size_t proven = 0;
+    for (size_t i = 0; proofs && i < n; i++)
+        if (!identity_record_read(&proofs[proven].peer, items[i].value, items[i].n))
+            read_owner(proofs[proven++].owner, &items[i]);
+    if (proven) qsort(proofs, proven, sizeof *proofs, by_owner);
+    for (size_t i = 0; proven && i < count; i++) {
+        memcpy(wanted.owner, records[i].owner, sizeof wanted.owner);
+        found = bsearch(&wanted, proofs, proven, sizeof *proofs, by_owner);
+        records[i].is_proven = found && peer_id_equal(&found->peer, &records[i].peer);
+    }
+    free(proofs);
 }
 
 /* Several keys may have written records for one peer id. */
@@ -66,16 +99,47 @@ static struct progress_record *likeliest(struct progress_record *records, size_t
     return best;
 }
 
-/* Picks the record of the key that first wrote for this peer. If that key was used lately, another
- * key's record is an impostor's: NULL. Otherwise the peer may have come back with a new key. */
+static int is_by(const struct claimant *before, const struct progress_record *r)
+{
+    return before && !memcmp(r->owner, before->owner, sizeof r->owner);
+}
+
+/* The record of a key that is the peer's own beyond doubt, the latest of them: a peer that began
+ * anew has another key, and its old record is still there. NULL: no key has been proven. */
+static struct progress_record *proven(const struct claimant *before,
+                                      struct progress_record *records, size_t count)
+{
+    struct progress_record *latest = NULL;
+    for (size_t i = 0; i < count; i++) {
+        records[i].is_proven |= is_by(before, &records[i]) && before->is_proven;
+        if (records[i].is_proven && (!latest || records[i].time > latest->time))
+            latest = &records[i];
+    }
+    return latest;
+}
+
+/* Picks the record of the key that is proven to be the peer's, else of the key that first wrote for
+ * it. If that key was used lately, another key's record is an impostor's: NULL. Otherwise the peer
+ * may have come back with a new key. */
 static struct progress_record *own_record(const struct claimant *before,
                                           struct progress_record *records, size_t count,
                                           int64_t own, double now)
 {
+    struct progress_record *own_key = proven(before, records, count);
+    if (own_key) return own_key;
     if (before && before->is_disputed) return likeliest(records, count, own);
-    for (size_t i = 0; before && i < count; i++)
-        if (!memcmp(records[i].owner, before->owner, sizeof before->owner)) return &records[i];
+    for (size_t i = 0; i < count; i++)
+        if (is_by(before, &records[i])) return &records[i];
     return before && before->renewed + CLAIMS_SILENT > now ? NULL : likeliest(records, count, own);
+}
+
+/* A key that is alone needs no proof: most polls ask for none. */
+static int wants_proof(const struct claimant *before, const struct progress_record *records,
+                       size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (records[i].is_proven) return 0;
+    return count > 1 || (before && !is_by(before, records));
 }
 
 /* Bounds a claimed speed. A peer that fills the whole target batch between two polls cannot be
@@ -95,6 +159,7 @@ static struct claimant renewed(const struct claimant *before, const struct progr
         p.is_silent = 0;
     }
     memcpy(p.owner, r->owner, sizeof p.owner);
+    p.is_proven = r->is_proven;
     p.epoch = r->epoch;
     p.time = r->time;
     p.is_client = r->client_mode;
@@ -122,10 +187,13 @@ static size_t take(struct claims *next, struct progress_record *counted, const s
         /* All records of one peer lie side by side, since they are sorted. */
         for (n = 1; i + n < count && peer_id_equal(&records[i].peer, &records[i + n].peer);) n++;
         if ((before != NULL) != known || next->count == CLAIMS_MAX) continue;
-        if (!(r = own_record(before, records + i, n, c->own, now))) continue;
+        r = own_record(before, records + i, n, c->own, now);
+        next->wants_proofs |= wants_proof(before, records + i, n);
+        if (!r) continue;
         next->list[next->count] = renewed(before, r, now);
         /* A key that is alone is the peer's, for all that we know. */
-        next->list[next->count++].is_disputed = n > 1 && (!before || before->is_disputed);
+        next->list[next->count++].is_disputed = n > 1 && !r->is_proven &&
+                                                (!before || before->is_disputed);
         if (before) before->renewed = -INFINITY; /* is in `next`: not remembered twice */
         counted[taken++] = *r;
     }

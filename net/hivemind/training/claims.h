@@ -10,11 +10,12 @@
  *          does not count for a while, twice as long each time.
  *   silent a peer that does not answer a ping, and has not reported since: it is dead or stopped.
  *          Its record stays in the DHT for a minute, but says nothing about living peers.
- *   owner  the key that first wrote a peer's record: as long as it reports, another key's record
- *          for the same peer is ignored. Where several
- *          keys write for a peer that we have not known before, its record is the one nearest to
- *          our own epoch, as long as nothing else tells: while we have no state, the highest one,
- *          which is no more than a reason to ask for one. A common round settles it.
+ *   owner  the key that writes a peer's record. Where several keys write for one peer, the one that
+ *          the peer's identity has signed for (owner_proof.h) is its own. Peers of hivemind have no
+ *          such proof: then it is the key that wrote first, as long as it reports, and for a peer
+ *          that we have not known before, the record nearest to our own epoch; while we have no
+ *          state, the highest one, which is no more than a reason to ask for one. A common round
+ *          settles it.
  */
 #ifndef PL_CLAIMS_H
 #define PL_CLAIMS_H
@@ -37,6 +38,7 @@ struct claims {
     struct claimant {
         struct peer_id peer;
         uint8_t owner[DHT_ID_BYTES];
+        int is_proven;        /* the peer's identity has signed for its owner */
         int64_t epoch;        /* as it last claimed */
         double time;          /* of the claim, by the peer's clock */
         double renewed;       /* DHT time of our first poll that found it */
@@ -50,6 +52,7 @@ struct claims {
         int is_disputed; /* several keys write for it, and nothing has shown yet which is its own */
     } * list;            /* by peer id */
     size_t count;
+    int wants_proofs;  /* keys without a proof write for one peer, see claims_prove */
     int64_t own;       /* our epoch, to judge disputes by; -1: we have none to judge by yet */
     int64_t displayed; /* see claims_displayed */
     double displayed_at;
@@ -58,6 +61,10 @@ struct claims {
 /* Reads the progress records among a dictionary's (n) items, with their owners. Returns their
  * number. */
 size_t claims_read(struct progress_record *records, const struct dht_item *items, size_t n);
+/* Marks the records whose keys are proven to be their peers': items are those under RUN_identity.
+ * Without memory no record is marked. */
+void claims_prove(struct progress_record *records, size_t count, const struct dht_item *items,
+                  size_t n);
 /* A poll: all other peers' records as they are in the DHT now. Moves those that count to the
  * front, one for each peer, with a speed in bounds; *counted is their number. PL_ENOMEM: none
  * counts. */

@@ -24,8 +24,9 @@ struct progress_record {
     double samples_per_second;
     double time; /* DHT time of the measurement */
     int client_mode;
-    uint8_t
-        owner[DHT_ID_BYTES]; /* hash of the key that signed it; set when it is read from the DHT */
+    /* Set when it is read from the DHT: */
+    uint8_t owner[DHT_ID_BYTES]; /* hash of the key that signed it */
+    int is_proven;               /* the peer's identity has signed for this key */
 };
 /* Appends its value. */
 int progress_write(struct bytes *out, const struct progress_record *r);

@@ -221,6 +221,7 @@ static void free_all(struct training *c)
     free(c->elements);
     liveness_clear(&c->poll.liveness);
     claims_clear(&c->poll.claims);
+    dht_result_clear(&c->poll.proofs);
     bytes_clear(&c->subkey);
     free(c);
 }
@@ -275,6 +276,7 @@ static void begin_close(void *context)
     timer_stop(&c->report.timer);
     timer_stop(&c->load.pulse);
     if (c->poll.task) dht_node_cancel(c->poll.task);
+    if (c->poll.proofs_task) dht_node_cancel(c->poll.proofs_task);
     training_cancel_pings(c);
     if (c->report.has_stored && !mp_nil(&nil))
         c->report.withdrawal = dht_node_store(c->o.node, &c->report.key, bytes_at(&c->subkey),
@@ -430,9 +432,11 @@ int training_open(struct training **out, const struct training_options *o, struc
     rc = PL_OK;
     for (size_t t = 0; !rc && t < o->tensors; t++)
         rc = pl_wire_elements(&c->elements[t], &o->schema[t].type, err);
-    /* The dictionaries of the run: RUN_progress, RUN_metrics, RUN_report. */
+    /* The dictionaries of the run: RUN_progress, RUN_identity, RUN_metrics, RUN_report. */
     snprintf(key, sizeof key, "%s%s", c->run, schema_progress.suffix);
     dht_id_of_text(&c->report.key, key);
+    snprintf(key, sizeof key, "%s%s", c->run, schema_identity.suffix);
+    dht_id_of_text(&c->report.identity_key, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_metrics.suffix);
     dht_id_of_text(&c->records.metrics_key, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_report.suffix);

@@ -44,8 +44,10 @@ struct own_progress {
 
 /* Its record in the DHT: training_progress.c. */
 struct own_report {
-    struct dht_id key; /* RUN_progress */
-    int has_stored;    /* there is a record of ours, to be corrected or withdrawn */
+    struct dht_id key;          /* RUN_progress */
+    struct dht_id identity_key; /* RUN_identity: the proof that our reports are this peer's */
+    double proof_due;           /* DHT time of its next renewal */
+    int has_stored;             /* there is a record of ours, to be corrected or withdrawn */
     struct timer timer;
     struct dht_task *withdrawal;
 };
@@ -53,6 +55,9 @@ struct own_report {
 /* The others' reports, by the last poll: training_progress.c. */
 struct others_progress {
     struct dht_task *task; /* NULL: no poll is under way */
+    struct dht_task *proofs_task;
+    struct dht_result proofs; /* the records under RUN_identity, until the next poll uses them */
+    double proofs_due;        /* DHT time: they have been asked for, and decided nothing */
     struct timer timer;
     struct request *waiter; /* to be completed by the next view */
     struct progress_view view;

@@ -5,9 +5,12 @@
  *   poll     the others' records: from those that count (claims.h) follow the lead, the samples of
  *            all and the time of the next step */
 #include "training_internal.h"
+#include "net/hivemind/records/owner_proof.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+#define PROOFS_PAUSE 5.0 /* s: half of PROGRESS_FETCH_MAX, so at most one for each such poll */
 
 /* The record of spec section 8: the six fields that hivemind 1.1.12 reads from every peer. */
 static struct progress_record own_record(const struct training *c)
@@ -20,6 +23,18 @@ static struct progress_record own_record(const struct training *c)
                                      .client_mode = c->o.client_mode };
 }
 
+/* Until it expires, anybody can tell our reports from those that others write in our name. */
+static void store_proof(struct training *c)
+{
+    struct bytes value = { 0 };
+    if (training_now(c) < c->report.proof_due) return;
+    if (!identity_record_write(&value, &c->subkey, host_identity(c->o.host))) {
+        training_store(c, &c->report.identity_key, &value, IDENTITY_LIFE);
+        c->report.proof_due = training_now(c) + IDENTITY_RENEW;
+    }
+    bytes_clear(&value);
+}
+
 static void report_again(void *context) { training_report(context); }
 
 /* Only a peer that trains reports: one without samples in this epoch or the one before would
@@ -30,6 +45,7 @@ void training_report(struct training *c)
     struct bytes value = { 0 };
     if (c->is_closing) return; /* the report has been withdrawn */
     if (c->own.last_epoch_with_samples >= c->own.epoch - 1 && !progress_write(&value, &r)) {
+        store_proof(c);
         training_store(c, &c->report.key, &value, PROGRESS_LIFE);
         c->report.has_stored = 1;
     }
@@ -106,6 +122,8 @@ static void update_view(struct training *c, const struct dht_result *r)
     /* 1. Which records are readable, not ours, and each peer's own? */
     count = n ? claims_read(records, r->dictionary.items, n) : 0;
     count = drop_own(records, count, host_id(c->o.host));
+    claims_prove(records, count, c->poll.proofs.dictionary.items, c->poll.proofs.dictionary.count);
+    dht_result_clear(&c->poll.proofs);
     /* Epoch 0 may be a newcomer's: it says nothing about others before a download has failed. */
     c->poll.claims.own = c->own.epoch || c->load.failures ? c->own.epoch : -1;
     claims_update(&c->poll.claims, records, count, (double)c->o.target_batch, training_now(c),
@@ -137,6 +155,24 @@ static void update_view(struct training *c, const struct dht_result *r)
     free(records);
 }
 
+static void on_proofs(void *context, int status, const struct dht_result *r)
+{
+    struct training *c = context;
+    c->poll.proofs_task = NULL;
+    if (status || dht_result_copy(&c->poll.proofs, r)) return;
+    training_poll_again(c);
+}
+
+/* Several keys write for one peer. Where nothing is proven, as for peers of hivemind, a while
+ * passes before they are asked for again. */
+static void ask_for_proofs(struct training *c)
+{
+    const double now = training_now(c);
+    if (!c->poll.claims.wants_proofs || c->poll.proofs_task || now < c->poll.proofs_due) return;
+    c->poll.proofs_due = now + PROOFS_PAUSE;
+    c->poll.proofs_task = dht_node_get(c->o.node, &c->report.identity_key, 1, on_proofs, c);
+}
+
 static void on_fetched(void *context, int status, const struct dht_result *r)
 {
     struct training *c = context;
@@ -147,6 +183,7 @@ static void on_fetched(void *context, int status, const struct dht_result *r)
     update_view(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
     c->poll.waiter = NULL;
     if (w) loop_end(&w->wait, PL_OK);
+    if (!c->is_closing) ask_for_proofs(c);
     if (!c->is_closing)
         timer_start(c->loop, &c->poll.timer,
                     /* The nearer the estimated time of the step, the sooner. */

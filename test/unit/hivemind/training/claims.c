@@ -3,6 +3,7 @@
  * One long file: all cases share one ledger and its clock. */
 #include "net/hivemind/training/claims.h"
 #include "net/hivemind/messages/msgpack.h"
+#include "net/hivemind/records/owner_proof.h"
 #include "test/unit/unit.h"
 
 #include <float.h>
@@ -280,6 +281,77 @@ static void a_newcomer_among_false_records(void **state)
     claims_clear(&c);
 }
 
+/* A false record of peer 1 comes first, then its own. By the proof under RUN_identity its own
+ * counts, whatever was known before; without a proof the first one would. Proofs are asked for only where
+ * keys disagree. */
+static void proven_keys_win(void **state)
+{
+    struct progress_record r[3];
+    struct claims c = { .own = 5 };
+#define POLL(now, n) \
+    (r[0] = r[1] = r[2] = at(1, 5), r[0].owner[0] = 9, r[0].epoch = 35, r[2].owner[0] = 8, \
+     r[1].is_proven = is_proven, poll(&c, r, n, now))
+    int is_proven = 0;
+    assert_int_equal(POLL(100, 1), 1);
+    assert_int_equal(r[0].epoch, 35);
+    assert_false(c.wants_proofs);
+    assert_int_equal(POLL(101, 2), 1);
+    assert_int_equal(r[0].epoch, 35);
+    assert_true(c.wants_proofs);
+    is_proven = 1;
+    assert_int_equal(POLL(102, 3), 1);
+    assert_int_equal(r[0].epoch, 5);
+    assert_false(c.wants_proofs);
+    is_proven = 0; /* it is remembered */
+    assert_int_equal(POLL(103, 3), 1);
+    assert_int_equal(r[0].epoch, 5);
+    assert_false(c.wants_proofs);
+    assert_int_equal(POLL(104, 1), 0); /* the false one alone */
+    assert_true(c.wants_proofs);
+    /* It has begun anew: of two keys that are its own the later record counts. */
+    r[0] = r[1] = at(1, 5);
+    r[1].owner[0] = 7;
+    r[1].is_proven = 1;
+    r[1].epoch = 6;
+    r[1].time = 105;
+    r[0].time = 102;
+    size_t counted;
+    assert_int_equal(claims_update(&c, r, 2, TARGET, 105, &counted), PL_OK);
+    assert_int_equal(counted, 1);
+    assert_int_equal(r[0].epoch, 6);
+#undef POLL
+    claims_clear(&c);
+}
+
+/* A proof counts for the key and the peer that it names, and for no other. */
+static void proofs_are_of_key_and_peer(void **state)
+{
+    struct identity me;
+    struct bytes value = { 0 }, key = { 0 };
+    struct progress_record r[3] = { at(1, 5), at(1, 5), at(1, 5) };
+    struct dht_item item;
+    struct dht_id owner;
+    assert_int_equal(identity_make(&me, KEY_ED25519, NULL), PL_OK);
+    bytes_add(&key, "an owner's tag", 14);
+    assert_int_equal(identity_record_write(&value, &key, &me), PL_OK);
+    item = (struct dht_item){ .subkey = (uint8_t *)bytes_at(&key),
+                              .subkey_n = bytes_length(&key),
+                              .value = (uint8_t *)bytes_at(&value),
+                              .n = bytes_length(&value) };
+    dht_id_of(&owner, bytes_at(&key), bytes_length(&key));
+    r[0].peer = r[1].peer = me.id;
+    memcpy(r[1].owner, owner.bytes, sizeof owner.bytes);
+    memcpy(r[2].owner, owner.bytes, sizeof owner.bytes);
+    claims_prove(r, 3, &item, 1);
+    assert_false(r[0].is_proven); /* another key */
+    assert_true(r[1].is_proven);
+    assert_false(r[2].is_proven); /* another peer */
+    claims_prove(r, 3, NULL, 0);
+    bytes_clear(&value);
+    bytes_clear(&key);
+    identity_clear(&me);
+}
+
 /* However many strangers come, those that are known keep their places. */
 static void memory_is_bounded(void **state)
 {
@@ -522,6 +594,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(pings_are_bounded),
         cmocka_unit_test(one_owner_for_each_peer),
         cmocka_unit_test(a_newcomer_among_false_records),
+        cmocka_unit_test(proven_keys_win),
+        cmocka_unit_test(proofs_are_of_key_and_peer),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(records_are_read_with_their_owners),
         cmocka_unit_test(speeds_are_bounded),

@@ -1,5 +1,5 @@
 /* training_records.c - which reporting peers the others wait for: peers that died, that never come
- * to a round, that claim to be ahead, that leave. */
+ * to a round, that claim to be ahead, that leave; and whose reports count under one name. */
 #include "training_world.h"
 #include "net/hivemind/training/training_internal.h"
 
@@ -14,7 +14,7 @@ static void report_as_training(void *context)
     struct peer *p = context;
     struct bytes value = { 0 }, subkey = { 0 };
     struct dht_id key;
-    p->claim.peer = *host_id(p->host);
+    if (!p->claim.peer.length) p->claim.peer = *host_id(p->host);
     p->claim.time = dht_node_time(p->dht);
     if (!dht_id_of_text(&key, "toy_progress") && !record_own_subkey(&subkey, &p->key) &&
         !progress_write(&value, &p->claim))
@@ -242,10 +242,35 @@ static void leaving_peer_withdraws_its_report(void **state)
     assert_true(sees(1));
 }
 
+/* A stranger reports in a peer's name before the peer does. Who has seen it takes the peer's own
+ * report once it comes, since its identity has signed for the key. */
+static void a_name_claimed_before_its_peer_reports(void **state)
+{
+    const double until = pl_seconds() + PROGRESS_LIFE / 2; /* the false record is still there */
+    struct training_view v;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 3; i++) open_peer(&peers[i], i);
+    training_enter(peers[0].c, 0); /* it only looks */
+    training_enter(peers[1].c, 0);
+    peers[2].claim.peer = *host_id(peers[1].host);
+    report_and_vanish(&peers[2]);
+    training_enter(peers[0].c, 0);
+    training_get_view(peers[0].c, &v);
+    assert_int_equal(v.global_samples, BATCH); /* the false one */
+    training_add(peers[1].c, 3 * BATCH, 1);
+    do {
+        training_enter(peers[0].c, 0); /* polls */
+        training_get_view(peers[0].c, &v);
+    } while (v.global_samples < 3 * BATCH && pl_seconds() < until);
+    assert_int_equal(v.global_samples, 3 * BATCH);
+}
+
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(leaving_peer_withdraws_its_report, close_all),
+        cmocka_unit_test_teardown(a_name_claimed_before_its_peer_reports, close_all),
         cmocka_unit_test_teardown(dead_peer_counts_for_one_round, close_all),
         cmocka_unit_test_teardown(peer_that_only_reports_is_excluded, close_all),
         cmocka_unit_test_teardown(claimed_lead_is_not_followed, close_all),
