@@ -17,7 +17,13 @@
 #include "net/hivemind/sharing/state_download.h"
 #include "net/hivemind/sharing/state_share.h"
 
-#define AVERAGER_REQUESTS_MAX (GROUP_PEERS_MAX + MATCHMAKING_WAITING_MAX)
+/* Join requests: all followers of the largest group, and 256 that wait while we ask a leader. */
+#define AVERAGER_REQUESTS_MAX (GROUP_PEERS_MAX + 256)
+/* Streams of parts: of this round, and early ones of the next. */
+#define AVERAGER_PARTS_MAX (2 * GROUP_PEERS_MAX)
+/* Of one peer: one of each kind, and those that it has given up and that have not ended here. */
+#define AVERAGER_PEER_REQUESTS_MAX 2
+#define AVERAGER_PEER_PARTS_MAX 4
 #define AVERAGER_PARKED_MAX (64u << 20) /* bytes of first parts that came before our own trigger */
 /* s for a caller's first message; a groupmate's first part has at least sender_timeout */
 #define AVERAGER_FIRST_MESSAGE 10.0

@@ -230,6 +230,7 @@ static void on_answer(void *context, void *stream, const uint8_t *data, size_t n
     /* The first answer leaves the stream open if it was ACCEPTED; the group's begin, or its
      * end, follows. */
     rpc_send(request->caller.stream, data, n);
+    request->caller.is_served = 1; /* a follower's */
     if (!last) return;
     rpc_end(request->caller.stream);
     free_request(request);
@@ -257,6 +258,12 @@ static void request_failed(void *context, struct rpc_stream *s, int status, cons
     free_request(request);
 }
 
+void averager_request_evict(struct caller *request)
+{
+    matchmaking_request_gone(&averager_of((struct join_request *)request)->search.mm, request);
+    free_request((struct join_request *)request);
+}
+
 static void on_request_admitted(void *context, int status)
 {
     struct join_request *request = context;
@@ -273,9 +280,7 @@ static void on_request(void *context, struct rpc_stream *s)
 {
     static const struct rpc_stream_events events = { request_message, NULL, request_failed, NULL };
     struct averager *a = context;
-    /* All followers of the largest group, and all that wait at once: more requests can't be of
-     * use. */
-    struct join_request *request = a->search.requests.count < AVERAGER_REQUESTS_MAX
+    struct join_request *request = caller_has_place(&a->search.requests, rpc_peer(s))
                                        ? calloc(1, sizeof *request)
                                        : NULL;
     if (!request) {

@@ -38,6 +38,11 @@ static void refuse(struct part_stream *p, enum averaging_code code)
     averager_part_free(p);
 }
 
+void averager_part_evict(struct caller *part)
+{
+    refuse((struct part_stream *)part, MSG_INTERNAL_ERROR);
+}
+
 /* A first part names its group. [spec hivemind-protocol 5] */
 static void attach(struct part_stream *p, const uint8_t *data, size_t n)
 {
@@ -60,6 +65,7 @@ static void attach(struct part_stream *p, const uint8_t *data, size_t n)
         refuse(p, MSG_INTERNAL_ERROR);
     } else {
         p->state = PART_STREAM_ATTACHED;
+        p->caller.is_served = 1;
         p->place = (size_t)place;
         a->round.in[place] = p;
         /* The first part has used one of the window's credits already. */
@@ -73,7 +79,12 @@ static void attach(struct part_stream *p, const uint8_t *data, size_t n)
 static void park(struct part_stream *p, const uint8_t *data, size_t n)
 {
     struct averager *a = averager_of(p);
-    /* The limit is for all senders together: 128 first parts of half a megabyte. */
+    /* The limit is for all senders together: 128 first parts of half a megabyte. Groupmates come
+     * before others, and of these the network that has the most loses the newest. */
+    p->caller.is_served = 1;
+    while (a->parts.parked_bytes + n > AVERAGER_PARKED_MAX &&
+           caller_make_place(&a->parts.all, rpc_peer(p->caller.stream))) {}
+    p->caller.is_served = 0;
     if (a->parts.parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
         refuse(p, MSG_INTERNAL_ERROR);
         return;
@@ -167,9 +178,8 @@ void averager_on_part_stream(void *context, struct rpc_stream *s)
 {
     static const struct rpc_stream_events events = { part_message, part_end, part_failed, NULL };
     struct averager *a = context;
-    /* Two streams for each peer of the largest group: one of this round, one that comes early
-     * for the next. */
-    struct part_stream *p = a->parts.all.count < 2 * GROUP_PEERS_MAX ? calloc(1, sizeof *p) : NULL;
+    struct part_stream *p = caller_has_place(&a->parts.all, rpc_peer(s)) ? calloc(1, sizeof *p)
+                                                                         : NULL;
     if (!p) {
         rpc_close(s);
         return;

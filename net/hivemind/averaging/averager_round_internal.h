@@ -104,5 +104,6 @@ void averager_on_part_stream(void *context, struct rpc_stream *s);
 void averager_attach_parked(struct averager *a); /* to the round that has begun */
 void averager_refuse_parked(struct averager *a); /* no round will take them */
 void averager_part_free(struct part_stream *p);
+void averager_part_evict(struct caller *part);
 
 #endif

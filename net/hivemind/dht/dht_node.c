@@ -191,6 +191,11 @@ uint64_t dht_node_subnet(const struct dht_node *n, const struct peer_id *peer)
     return dht_core_subnet(&n->core, peer);
 }
 
+int dht_node_protects(const struct dht_node *n, const struct peer_id *peer)
+{
+    return host_protects(n->core.host, peer);
+}
+
 /* A listening node that others can open connections to, directly or through a relay. */
 int dht_node_is_reachable(const struct dht_node *n)
 {

@@ -60,6 +60,8 @@ int dht_node_has_tokens(const struct dht_node *n); /* 1: the swarm is moderated 
 int dht_node_admits(const struct dht_node *n, const struct peer_id *peer);
 /* The subnet that a connected peer's requests are charged to, as a hash; 0: not known. */
 uint64_t dht_node_subnet(const struct dht_node *n, const struct peer_id *peer);
+/* 1: a groupmate or a bootstrap peer. */
+int dht_node_protects(const struct dht_node *n, const struct peer_id *peer);
 
 struct dht_task; /* a get, a store, a ping under way; freed after its callback */
 /* The callback will not be called; the operation itself may still take place. */

@@ -8,6 +8,7 @@
  * records of a caller are charged to its peer ID and its subnet. */
 #include "dht_server.h"
 #include "net/libp2p/rpc/rpc.h"
+#include "net/fair.h"
 #include "net/list.h"
 
 #include <stdio.h>
@@ -18,7 +19,10 @@
  * come back, or failed. */
 struct dht_validation {
     struct dht_server *server;
-    struct rpc_call *call;
+    struct rpc_call
+        *call; /* NULL: it has lost its place and been answered; our ping is on its way */
+    struct peer_id peer;
+    uint64_t subnet;
     struct dht_id id;
     uint8_t nonce[AUTH_NONCE];
     struct dht_validation *next, *prev;
@@ -54,25 +58,52 @@ static void refuse(struct rpc_call *call, const struct pl_err *err)
 static void end_validation(struct dht_validation *v)
 {
     list_remove(&v->server->validations, v);
-    v->server->validation_count--;
     free(v);
+}
+
+static void answer_validation(struct dht_validation *v, int available)
+{
+    struct dht_core *n = v->server->core;
+    struct bytes answer = { 0 };
+    if (dht_serve_validated(&n->state, dht_core_time(n), available, &answer))
+        rpc_reply_error(v->call, "MemoryError()");
+    else reply(n, v->call, &answer, v->nonce);
+    bytes_clear(&answer);
+    v->call = NULL;
 }
 
 /* Our ping to the caller has come back, or failed: now it gets its answer. */
 static void on_called_back(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_validation *v = context;
-    struct dht_core *n = v->server->core;
-    struct bytes answer = { 0 };
     /* The node that answered must be the one that asked: another node may have its address by
      * now. */
     int available = !r->status && r->pong->has_id && dht_id_equal(&r->pong->id, &v->id);
     (void)who; /* dht_table.c has added it on its answer */
-    if (dht_serve_validated(&n->state, dht_core_time(n), available, &answer))
-        rpc_reply_error(v->call, "MemoryError()");
-    else reply(n, v->call, &answer, v->nonce);
-    bytes_clear(&answer);
+    if (v->call) answer_validation(v, available);
     end_validation(v);
+}
+
+/* Whether one more of this peer may wait. When all places are taken, the newest of the subnet with
+ * the most is answered "not available"; groupmates and bootstrap peers come first. */
+static int has_place(struct dht_server *s, const struct peer_id *peer, uint64_t subnet)
+{
+    struct fair f = { 0 };
+    struct dht_validation *leaves = NULL;
+    size_t own = 0, waiting = 0;
+    for (struct dht_validation *v = s->validations; v; v = v->next) {
+        own += peer_id_equal(&v->peer, peer);
+        if (!v->call) continue;
+        waiting++;
+        fair_count(&f, v->subnet);
+    }
+    if (own == VALIDATIONS_PEER_MAX) return 0;
+    if (waiting < VALIDATIONS_MAX) return 1;
+    if (!host_protects(s->core->host, peer)) fair_newcomer(&f, subnet);
+    for (struct dht_validation *v = s->validations; v; v = v->next)
+        if (v->call && fair_has_more(&f, v->subnet)) leaves = v;
+    if (leaves) answer_validation(leaves, 0);
+    return leaves != NULL;
 }
 
 /* Calling back costs us a connection, so the number of callers that wait for one is limited.
@@ -81,18 +112,21 @@ static void on_called_back(void *context, const struct dht_contact *who, const s
 static int call_back(struct dht_server *s, struct rpc_call *call, const struct dht_id *id,
                      const uint8_t nonce[AUTH_NONCE])
 {
+    const struct peer_id *peer = rpc_caller(call);
+    const uint64_t subnet = dht_core_subnet(s->core, peer);
     struct dht_validation *v;
-    if (s->validation_count == VALIDATIONS_MAX || !(v = calloc(1, sizeof *v))) return PL_EAGAIN;
+    if (!has_place(s, peer, subnet) || !(v = calloc(1, sizeof *v))) return PL_EAGAIN;
     v->server = s;
     v->call = call;
+    v->peer = *peer;
+    v->subnet = subnet;
     v->id = *id;
     memcpy(v->nonce, nonce, AUTH_NONCE);
-    if (dht_ask_ping(s->calls, rpc_caller(call), 0, on_called_back, v)) {
+    if (dht_ask_ping(s->calls, peer, 0, on_called_back, v)) {
         free(v);
         return PL_EAGAIN;
     }
     list_add(&s->validations, v);
-    s->validation_count++;
     return PL_OK;
 }
 
@@ -186,7 +220,7 @@ void dht_server_close(struct dht_server *s)
         rpc_unserve(s->core->host, dht_call_name((enum dht_call)i));
     s->is_registered = 0;
     while (s->validations) {
-        rpc_reply_error(s->validations->call, "RuntimeError('leaving')");
+        if (s->validations->call) rpc_reply_error(s->validations->call, "RuntimeError('leaving')");
         end_validation(s->validations);
     }
 }

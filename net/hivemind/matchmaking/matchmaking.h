@@ -50,7 +50,6 @@
  * answers. Each has an eighth of the window to answer, so more than half of it is left. */
 #define MATCHMAKING_DOUBTFUL_ASKS 3
 #define MATCHMAKING_DOUBTFUL_SHARE 8.0
-#define MATCHMAKING_WAITING_MAX 256 /* join requests that wait while we ask a leader ourselves */
 /* s until a leader that did not answer is asked again, doubled each time: otherwise a leader that
  * pauses for some seconds would be lost for the whole window */
 #define MATCHMAKING_AGAIN 2.0
@@ -59,8 +58,8 @@
  * have to be: one alone would see everybody's values. */
 #define MATCHMAKING_PROVEN_LOAD 4
 #define MATCHMAKING_PROVEN_MIN 2
-#define MATCHMAKING_HOPS_MAX 8       /* leaders that send us on to the next, one after the other */
-#define JOIN_MESSAGE_MAX (16u << 10) /* a request; gather may have 4 KiB of it */
+#define MATCHMAKING_HOPS_MAX 8      /* leaders that send us on to the next, one after the other */
+#define JOIN_MESSAGE_MAX (8u << 10) /* a request; gather may have 4 KiB of it */
 /* A leader's message: all peer ids and gather messages. */
 #define LEADER_MESSAGE_MAX (GROUP_PEERS_MAX * (GATHER_MAX + 64u))
 

@@ -353,14 +353,14 @@ void matchmaking_judge_waiting(struct matchmaking *m, double now)
     }
 }
 
-/* A bound on the memory that strangers can claim: 256 requests of 16 KiB. Further ones are refused
- * with INTERNAL_ERROR, and their senders ask again later. */
+/* Whoever serves the streams bounds how many there are (averager_join.c), so these, too: 1,280
+ * requests of 8 KiB. Without memory they are refused with INTERNAL_ERROR, and their senders ask
+ * again later. */
 static int queue_request(struct matchmaking *m, void *stream, const struct peer_id *peer,
                          const uint8_t *data, size_t n)
 {
     struct matchmaking_waiting *more, w = { .stream = stream, .peer = *peer, .n = n };
-    if (m->waiting.count == MATCHMAKING_WAITING_MAX || !(w.request = malloc(n + 1)))
-        return PL_ELIMIT;
+    if (!(w.request = malloc(n + 1))) return PL_ENOMEM;
     if (n) memcpy(w.request, data, n);
     more = realloc(m->waiting.list, (m->waiting.count + 1) * sizeof *more);
     if (!more) {

@@ -2,14 +2,36 @@
  * an access token (dht_members.c). A client cannot be pinged, so clients of ours call the other
  * peer's DHT node first. */
 #include "callers.h"
+#include "net/fair.h"
 #include "net/list.h"
+
+int caller_make_place(struct caller_list *l, const struct peer_id *peer)
+{
+    struct fair f = { 0 };
+    struct caller *leaves = NULL;
+    for (struct caller *c = l->first; c; c = c->next) fair_count(&f, c->subnet);
+    if (!dht_node_protects(l->node, peer)) fair_newcomer(&f, dht_node_subnet(l->node, peer));
+    for (struct caller *c = l->first; c; c = c->next)
+        if (!c->is_served && !c->is_protected && fair_has_more(&f, c->subnet)) leaves = c;
+    if (leaves) l->evict(leaves);
+    return leaves != NULL;
+}
+
+int caller_has_place(struct caller_list *l, const struct peer_id *peer)
+{
+    size_t own = 0;
+    for (struct caller *c = l->first; c; c = c->next)
+        own += peer_id_equal(rpc_peer(c->stream), peer);
+    return own < l->peer_max && (l->count < l->max || caller_make_place(l, peer));
+}
 
 void caller_add(struct caller_list *l, struct caller *c, struct rpc_stream *s,
                 const struct rpc_stream_events *events)
 {
-    *c = (struct caller){ .list = l, .stream = s };
-    /* In a list, since streams of unknown callers come and go; each list has a limit of its
-     * own. */
+    *c = (struct caller){ .list = l,
+                          .stream = s,
+                          .subnet = dht_node_subnet(l->node, rpc_peer(s)),
+                          .is_protected = dht_node_protects(l->node, rpc_peer(s)) };
     list_add(&l->first, c);
     l->count++;
     rpc_listen(s, events, c);

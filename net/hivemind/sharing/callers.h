@@ -11,6 +11,9 @@ struct caller {
     struct caller_list *list;
     struct rpc_stream *stream;
     struct dht_task *proof; /* its token is being requested */
+    uint64_t subnet;        /* of its peer */
+    int is_protected;       /* its peer is a groupmate or a bootstrap peer */
+    int is_served;          /* set by the owner: it keeps its place; others only wait */
     struct caller *next, *prev;
 };
 struct caller_list { /* the newest first */
@@ -18,8 +21,17 @@ struct caller_list { /* the newest first */
     void *owner; /* the service whose callbacks handle these streams */
     struct caller *first;
     size_t count;
+    size_t max, peer_max;            /* places; of one peer */
+    void (*evict)(struct caller *c); /* refuses and frees one that waits */
 };
 
+/* 1: there is a place for one more stream of this peer. A peer has peer_max of them; when all are
+ * taken, caller_make_place decides. */
+int caller_has_place(struct caller_list *l, const struct peer_id *peer);
+/* Evicts the newest that waits, of the subnet with the most places, if they are more than this
+ * peer's subnet has: addresses cost more than identities. A groupmate or a bootstrap peer takes any
+ * other's place, and keeps its own. Returns 0 if none has to go. */
+int caller_make_place(struct caller_list *l, const struct peer_id *peer);
 /* Puts a stream that a peer has opened into a list; the caller is the events' context. */
 void caller_add(struct caller_list *l, struct caller *c, struct rpc_stream *s,
                 const struct rpc_stream_events *events);

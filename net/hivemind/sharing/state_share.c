@@ -21,7 +21,6 @@ struct giving {
     struct state_source source;
     struct state_pace pace;
     struct timer watch;
-    uint64_t subnet; /* of the peer */
 };
 
 static struct state_share *share_of(const struct giving *g) { return g->caller.list->owner; }
@@ -162,6 +161,7 @@ static void begin_giving(struct giving *g)
     const struct state_share *s = share_of(g);
     struct state_snapshot *snapshot = s->snapshot;
     g->snapshot = snapshot;
+    g->caller.is_served = 1;
     /* Shared by all downloads of this snapshot: memory holds one copy of the model, not one
      * a newcomer. */
     snapshot->users++;
@@ -174,14 +174,12 @@ static void begin_giving(struct giving *g)
     give(g);
 }
 
-/* How many places a subnet has: identities cost nothing, addresses do. */
-static size_t count_places(const struct state_share *s, uint64_t subnet, int running)
+/* How many downloads of a subnet are running. */
+static size_t count_running(const struct state_share *s, uint64_t subnet)
 {
     size_t n = 0;
-    for (const struct caller *c = s->givings.first; c; c = c->next) {
-        const struct giving *g = (const struct giving *)c;
-        n += g->subnet == subnet && (!running || g->snapshot);
-    }
+    for (const struct caller *c = s->givings.first; c; c = c->next)
+        n += c->is_served && c->subnet == subnet;
     return n;
 }
 
@@ -196,7 +194,7 @@ static void give_next(struct state_share *s)
         /* Only those that were admitted wait in the queue; a token that is being asked for
          * may never come. */
         struct giving *g = (struct giving *)c;
-        size_t n = count_places(s, g->subnet, 1);
+        size_t n = count_running(s, c->subnet);
         if (g->snapshot) running++;
         if (g->snapshot || c->proof || n > fewest) continue;
         first = g;
@@ -206,23 +204,10 @@ static void give_next(struct state_share *s)
         begin_giving(first);
 }
 
-/* The queue is full: the subnet that has the most places loses its newest, unless the newcomer
- * is of this subnet itself. 1: there is a place. */
-static int make_place(struct state_share *s, uint64_t subnet)
+static void evict(struct caller *c)
 {
-    struct giving *newest = NULL;
-    size_t most = count_places(s, subnet, 0) + 1;
-    for (struct caller *c = s->givings.first; c; c = c->next) {
-        struct giving *g = (struct giving *)c;
-        size_t n = count_places(s, g->subnet, 0);
-        if (g->snapshot || n <= most) continue;
-        newest = g;
-        most = n;
-    }
-    if (!newest) return 0;
-    rpc_fail(newest->caller.stream, "RuntimeError('too many of this network wait for the state')");
-    free_giving(newest);
-    return 1;
+    rpc_fail(c->stream, "RuntimeError('too many of this network wait for the state')");
+    free_giving((struct giving *)c);
 }
 
 /* In a moderated run parameters go to members alone. */
@@ -245,20 +230,12 @@ static void on_giving(void *context, struct rpc_stream *stream)
                                                      giving_drained };
     struct state_share *s = context;
     struct giving *g;
-    const uint64_t subnet = dht_node_subnet(s->peer->node, rpc_peer(stream));
-    size_t own = 0;
-    for (struct caller *c = s->givings.first; c; c = c->next)
-        /* The queue has 64 places, and one peer two of them: newcomers can't keep each other
-         * out. */
-        own += peer_id_equal(rpc_peer(c->stream), rpc_peer(stream));
-    if (!is_sharing(s) || own == STATE_QUEUE_PEER ||
-        (s->givings.count >= STATE_QUEUE_MAX && !make_place(s, subnet)) ||
+    if (!is_sharing(s) || !caller_has_place(&s->givings, rpc_peer(stream)) ||
         !(g = calloc(1, sizeof *g))) {
         rpc_end(stream); /* closed without a message: this peer shares no state now */
         rpc_close(stream);
         return;
     }
-    g->subnet = subnet;
     caller_add(&s->givings, &g->caller, stream, &events);
     if (!caller_admit(&g->caller, on_giving_admitted)) free_giving(g);
     give_next(s);
@@ -325,7 +302,11 @@ int state_share_open(struct state_share *s, const struct state_peer *p, struct p
 {
     const char *served = p->download;
     s->peer = p;
-    s->givings = (struct caller_list){ .node = p->node, .owner = s };
+    s->givings = (struct caller_list){ .node = p->node,
+                                       .owner = s,
+                                       .max = STATE_QUEUE_MAX,
+                                       .peer_max = STATE_QUEUE_PEER,
+                                       .evict = evict };
     /* A client can't be called, and so can't be a donor. */
     if (p->client_mode) return PL_OK;
     if (!rpc_serve_stream(p->host, p->download, REQUEST_MAX, on_giving, s)) {

@@ -411,11 +411,23 @@ int resources_protect(struct resources *r, const struct peer_id *id)
     return PL_OK;
 }
 
+static struct scope *find_peer(const struct resources *r, const struct peer_id *id)
+{
+    struct scope wanted = { .kind = SCOPE_PEER };
+    memcpy(wanted.key, id->bytes, id->length);
+    return find_scope(r, &wanted);
+}
+
+int resources_protects(const struct resources *r, const struct peer_id *id)
+{
+    const struct scope *peer = find_peer(r, id);
+    return peer && peer->protectors;
+}
+
 void resources_unprotect(struct resources *r, const struct peer_id *id)
 {
-    struct scope wanted = { .kind = SCOPE_PEER }, *peer;
-    memcpy(wanted.key, id->bytes, id->length);
-    if (!(peer = find_scope(r, &wanted)) || !peer->protectors) return;
+    struct scope *peer = find_peer(r, id);
+    if (!peer || !peer->protectors) return;
     set_protectors(r, peer, peer->protectors - 1);
     leave_scope(r, peer);
 }

@@ -141,5 +141,6 @@ void resources_leave_protocol(struct resources *r, struct scope *protocol); /* N
  * many of resources_unprotect. PL_OK or PL_ENOMEM. */
 int resources_protect(struct resources *r, const struct peer_id *peer);
 void resources_unprotect(struct resources *r, const struct peer_id *peer);
+int resources_protects(const struct resources *r, const struct peer_id *peer);
 
 #endif

@@ -86,6 +86,7 @@ void host_disconnect(struct host *h, const struct peer_id *peer);
  * and its requests are not held back. Calls are counted. PL_OK or PL_ENOMEM. */
 int host_protect(struct host *h, const struct peer_id *peer);
 void host_unprotect(struct host *h, const struct peer_id *peer);
+int host_protects(const struct host *h, const struct peer_id *peer);
 struct resources;
 struct resources *host_resources(struct host *h); /* use of the host by its peers: resources.h */
 

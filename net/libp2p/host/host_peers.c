@@ -145,6 +145,11 @@ void host_unprotect(struct host *h, const struct peer_id *id)
     resources_unprotect(&h->core.resources, id);
 }
 
+int host_protects(const struct host *h, const struct peer_id *id)
+{
+    return resources_protects(&h->core.resources, id);
+}
+
 struct resources *host_resources(struct host *h) { return &h->core.resources; }
 
 /* --- new connections -------------------------------------------------------------------------- */
