@@ -1,4 +1,4 @@
-/* fair.h - which of those that wait gives its place to a newcomer, when all places are taken? The one
+/* fair.h - which of those that wait gives its place to a newcomer, when all places are taken? One
  * of the network that has the most of them, if these are more than the newcomer's network has: an
  * identity costs nothing, an address does. Linear in the number that wait. */
 #ifndef PL_FAIR_H

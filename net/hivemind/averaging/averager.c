@@ -411,16 +411,6 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
     a->call.on_turn = on_turn;
     rc = copy_options(a, o, err);
     set_state_peer(a);
-    a->search.requests = (struct caller_list){ .node = n,
-                                               .owner = a,
-                                               .max = AVERAGER_REQUESTS_MAX,
-                                               .peer_max = AVERAGER_PEER_REQUESTS_MAX,
-                                               .evict = averager_request_evict };
-    a->parts.all = (struct caller_list){ .node = n,
-                                         .owner = a,
-                                         .max = AVERAGER_PARTS_MAX,
-                                         .peer_max = AVERAGER_PEER_PARTS_MAX,
-                                         .evict = averager_part_evict };
     state_download_init(&a->download, &a->state);
     /* Averagers of one run share the reliability of peers: a peer that fails in gradient rounds is
      * not waited for in parameter rounds. */

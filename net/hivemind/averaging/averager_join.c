@@ -258,7 +258,7 @@ static void request_failed(void *context, struct rpc_stream *s, int status, cons
     free_request(request);
 }
 
-void averager_request_evict(struct caller *request)
+static void evict(struct caller *request)
 {
     matchmaking_request_gone(&averager_of((struct join_request *)request)->search.mm, request);
     free_request((struct join_request *)request);
@@ -457,6 +457,11 @@ int averager_join_open(struct averager *a, struct pl_err *err)
     memcpy(o.schema_hash, a->tensors.schema_hash, sizeof o.schema_hash);
     /* One engine for the averager's life; each search clears the state of the previous one. */
     matchmaking_init(&a->search.mm, &o, &callbacks, a);
+    a->search.requests = (struct caller_list){ .node = a->node,
+                                               .owner = a,
+                                               .max = AVERAGER_REQUESTS_MAX,
+                                               .peer_max = AVERAGER_PEER_REQUESTS_MAX,
+                                               .evict = evict };
     /* A client can't be called, so it serves nothing. */
     if (a->o.client_mode) return PL_OK;
     if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_request, a))

@@ -433,6 +433,11 @@ void averager_round_clear(struct averager *a)
 int averager_round_open(struct averager *a, struct pl_err *err)
 {
     if (a->o.client_mode) return PL_OK;
+    a->parts.all = (struct caller_list){ .node = a->node,
+                                         .owner = a,
+                                         .max = AVERAGER_PARTS_MAX,
+                                         .peer_max = AVERAGER_PEER_PARTS_MAX,
+                                         .evict = averager_part_evict };
     /* Served for the averager's whole life: groupmates that are faster call before our round
      * begins. */
     if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_AGGREGATE], message_max(a),

@@ -41,7 +41,6 @@ struct averager_search {
 
 int averager_join_open(struct averager *a, struct pl_err *err);
 void averager_join_close(struct averager *a);
-void averager_request_evict(struct caller *request);
 void averager_search(struct averager *a); /* begins one */
 void averager_search_cancel(struct averager *a);
 /* The gather message has changed: for leaders that are asked from now on, and for our followers. */

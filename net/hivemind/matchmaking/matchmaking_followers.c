@@ -353,9 +353,8 @@ void matchmaking_judge_waiting(struct matchmaking *m, double now)
     }
 }
 
-/* Whoever serves the streams bounds how many there are (averager_join.c), so these, too: 1,280
- * requests of 8 KiB. Without memory they are refused with INTERNAL_ERROR, and their senders ask
- * again later. */
+/* Their streams are bounded where they are served (averager_join.c): 1,280 requests of 8 KiB.
+ * Without memory they are refused with INTERNAL_ERROR, and their senders ask again later. */
 static int queue_request(struct matchmaking *m, void *stream, const struct peer_id *peer,
                          const uint8_t *data, size_t n)
 {

@@ -48,7 +48,8 @@ struct validators {
     size_t count;
 };
 
-/* Guards PREFIX_progress, _metrics, _report, _manifest and _identity. PL_ELIMIT when there are too many. */
+/* Guards PREFIX_progress, _metrics, _report, _manifest and _identity. PL_ELIMIT when there are too
+ * many. */
 int validators_add_run(struct validators *v, const char *prefix);
 
 /* Our subkey: msgpack of "[owner:our key]". */

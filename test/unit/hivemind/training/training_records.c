@@ -265,7 +265,6 @@ static void a_name_claimed_before_its_peer_reports(void **state)
     assert_int_equal(v.global_samples, 3 * BATCH);
 }
 
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
