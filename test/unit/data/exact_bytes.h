@@ -14,16 +14,23 @@ static inline size_t exact_pages(size_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-/* A copy of the bytes; the caller frees it with exact_free. NULL: no memory. */
-static inline uint8_t *exact_copy(const void *data, size_t bytes)
+/* The caller frees the bytes with exact_free. NULL: no memory. */
+static inline uint8_t *exact_alloc(size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), all = exact_pages(bytes);
     uint8_t *at = mmap(NULL, all + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                        0);
     if (at == MAP_FAILED) return NULL;
     mprotect(at + all, page, PROT_NONE);
-    if (bytes) memcpy(at + all - bytes, data, bytes);
     return at + all - bytes;
+}
+
+/* The same with a copy of the data. */
+static inline uint8_t *exact_copy(const void *data, size_t bytes)
+{
+    uint8_t *at = exact_alloc(bytes);
+    if (at && bytes) memcpy(at, data, bytes);
+    return at;
 }
 
 static inline void exact_free(uint8_t *copy, size_t bytes)

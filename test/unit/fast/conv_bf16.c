@@ -6,6 +6,7 @@
 #include "fast/conv_bf16.c"
 #include "fast/gemm_bf16_amx.c"
 #include "ref/rng.h"
+#include "test/unit/data/exact_bytes.h"
 #include "test/unit/unit.h"
 
 #include <math.h>
@@ -15,8 +16,30 @@ int fast_threads(void) { return 1; }
 int fast_bf16(void) { return 1; }
 int isa_has_amx(void) { return has_amx; }
 int fast_bf16_multiply(const struct fast_bf16_gemm *g) { return fast_amx_multiply(g); }
-float *fast_scratch_alloc(size_t n) { return malloc(n * sizeof(float)); }
-void fast_scratch_free(float *p) { free(p); }
+
+/* Scratch that ends where an inaccessible page begins; freed at the end of the test. */
+static struct {
+    uint8_t *at;
+    size_t bytes;
+} scratch[64];
+static int taken;
+
+float *fast_scratch_alloc(size_t n)
+{
+    assert_true(taken < 64);
+    scratch[taken].bytes = n * sizeof(float);
+    scratch[taken].at = exact_alloc(n * sizeof(float));
+    assert_non_null(scratch[taken].at);
+    return (float *)(void *)scratch[taken++].at;
+}
+
+void fast_scratch_free(float *p) {}
+
+static void free_scratch(void)
+{
+    while (taken--) exact_free(scratch[taken].at, scratch[taken].bytes);
+    taken = 0;
+}
 
 static double rounded(float x)
 {
@@ -73,6 +96,7 @@ static void check(const struct pl_conv *c, int transposed)
                      sum[2 * k] + bias);
     }
     free(x), free(dy), free(w), free(b), free(sum);
+    free_scratch();
 }
 
 /* B, C, H, W, O, K, stride, top, left, bottom, right */

@@ -222,6 +222,8 @@ static void refusals(void **state)
     assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_EFORMAT);
     type.dims = PL_WIRE_DIMS_MAX + 1;
     assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_EFORMAT);
+    type = (struct pl_wire_type){ .dtype = PL_DTYPES, .dims = 1, .size = { 4 } };
+    assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_EFORMAT);
     type = (struct pl_wire_type){ .dtype = PL_F32, .dims = 1, .size = { 4 } };
     assert_int_equal(pl_wire_check(&n, PL_COMPRESS_UNIFORM8, &type, buffer, 8 + 1024 + 4, &err),
                      PL_EFORMAT);

@@ -116,6 +116,35 @@ static void unused_codes_move(void **state)
     pl_vqgan_clear(&m);
 }
 
+/* Each round is in an order of its own, which the seed decides. A picture may keep its place: one in a
+ * round does, on average. */
+static void orders_are_drawn(void **state)
+{
+    enum { ROUNDS = 10 };
+    size_t order[2][ROUNDS][PICTURES], kept = 0;
+    for (size_t seed = 0; seed < 2; seed++) {
+        struct pl_vqgan_fit_options o = pl_vqgan_fit_defaults(ROUNDS);
+        struct pl_vqgan_loss loss;
+        struct pl_vqgan_fit *f;
+        struct pl_vqgan m;
+        open_model(&m, 0);
+        o.batch = PICTURES;
+        o.seed = seed;
+        o.reseeds = 0;
+        assert_int_equal(pl_vqgan_fit_open(&f, &m, &o, pictures, PICTURES, SIDE, NULL), PL_OK);
+        for (int r = 0; r < ROUNDS; r++) {
+            assert_int_equal(pl_vqgan_fit_step(f, &loss), PL_OK);
+            memcpy(order[seed][r], pl_vqgan_fit_place(f).order, sizeof order[seed][r]);
+            for (int k = 0; r > 2 && k < PICTURES; k++) /* codes by k-means draw, too */
+                kept += order[seed][r][k] == order[seed][r - 1][k];
+        }
+        pl_vqgan_fit_close(f);
+        pl_vqgan_clear(&m);
+    }
+    assert_true(kept > 0 && kept < 2 * ROUNDS * PICTURES / 4);
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+}
+
 /* Makes `more` steps after those that were made elsewhere: from its parameters, moments and place. */
 static void go_on(struct pl_vqgan *to, const struct pl_vqgan *from, struct pl_vqgan_fit *f,
                   int more)
@@ -238,9 +267,13 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pixels_are_rounded),       cmocka_unit_test(rates),
-        cmocka_unit_test(unused_codes_move),        cmocka_unit_test(stopped_and_gone_on),
-        cmocka_unit_test(weights_of_the_quantizer), cmocka_unit_test(refusals),
+        cmocka_unit_test(pixels_are_rounded),
+        cmocka_unit_test(rates),
+        cmocka_unit_test(unused_codes_move),
+        cmocka_unit_test(orders_are_drawn),
+        cmocka_unit_test(stopped_and_gone_on),
+        cmocka_unit_test(weights_of_the_quantizer),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

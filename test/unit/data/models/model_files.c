@@ -208,6 +208,49 @@ static void checkpoint_of_another_model(void **state)
     pl_safetensors_close(f);
 }
 
+/* Outer state that peers share is a tensor of its own; a file without it, of a training alone, leaves
+ * phi as the parameters. */
+static void checkpoint_with_outer_state(void **state)
+{
+    struct pl_optimizer_options lamb = pl_lamb_options();
+    struct pl_outer_setup s;
+    struct pl_checkpoint c = { 0 };
+    struct pl_optimizer *o;
+    struct pl_outer *outer[2];
+    struct pl_gpt2 m;
+    pl_outer_defaults(&s);
+    assert_int_equal(pl_gpt2_init(&m, &small, &be, 1), PL_OK);
+    const struct pl_outer_tensor all = { 0, m.params.total, 1, { (int64_t)m.params.total }, 0 };
+    s.be = &be;
+    s.tensors = &all;
+    s.count = 1;
+    for (int k = 0; k < 2; k++) {
+        float *x = m.params.value;
+        x[0] = (float)(k + 1);
+        assert_int_equal(pl_outer_open(&outer[k], pl_outer_find("diloco"), &s, x, &err), PL_OK);
+    }
+    assert_int_equal(pl_optimizer_open_params(&o, &m.params, &lamb, &err), PL_OK);
+    c.params = &m.params;
+    c.optimizer = o;
+    for (int with = 0; with < 2; with++) {
+        struct st_file *f;
+        c.outer = with ? outer[0] : NULL;
+        assert_int_equal(pl_checkpoint_save(&c, path, &err), PL_OK);
+        assert_int_equal(pl_weights_open(&f, path, &err), PL_OK);
+        assert_true(!pl_safetensors_find(f, "outer.state") == !with);
+        m.params.value[0] = 3;
+        assert_int_equal(pl_checkpoint_load_outer(outer[1], m.params.value, f, &err), PL_OK);
+        assert_true(pl_outer_get(outer[1], "phi")[0] == (with ? 1 : 3));
+        m.params.value[0] = 0;
+        assert_int_equal(pl_checkpoint_load_params(&m.params, f, pl_checkpoint_exact, &err), PL_OK);
+        assert_true(m.params.value[0] == 2);
+        pl_safetensors_close(f);
+    }
+    pl_optimizer_close(o);
+    for (int k = 0; k < 2; k++) pl_outer_close(outer[k]);
+    pl_gpt2_clear(&m);
+}
+
 static int setup(void **state)
 {
     pl_backend_ref(&be);
@@ -230,6 +273,7 @@ int main(void)
         cmocka_unit_test(gpt2_sizes_from_shapes),
         cmocka_unit_test(gpt2_of_other_sizes),
         cmocka_unit_test(checkpoint_of_another_model),
+        cmocka_unit_test(checkpoint_with_outer_state),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
