@@ -150,6 +150,16 @@ static void each_token_goes_to_its_own_origin(void **unused)
     assert_null(http_token_for(HUB, NULL, 0));
 }
 
+/* A DNS name has at most 253 characters. */
+static void the_longest_name(void **unused)
+{
+    for (int n = 253; n <= 254; n++) {
+        char url[300];
+        snprintf(url, sizeof url, "https://%0*d/", n, 0);
+        assert_int_equal(http_may_see(url, url), n == 253);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +167,7 @@ int main(void)
         cmocka_unit_test(other_origins_do_not_see_a_token),
         cmocka_unit_test(addresses_are_compared_as_such),
         cmocka_unit_test(each_token_goes_to_its_own_origin),
+        cmocka_unit_test(the_longest_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

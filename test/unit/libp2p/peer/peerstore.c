@@ -76,6 +76,20 @@ static void peers_are_found(void **state)
     assert_int_equal(n, 200);
 }
 
+/* No bucket is left out: 16 peers each time, which fall into other buckets by another seed. */
+static void all_are_visited_and_expire(void **state)
+{
+    for (int round = 0; round < 16; round++) {
+        size_t n = 0;
+        for (size_t i = 0; i < 16; i++) assert_non_null(get(i, 5));
+        peers_each(&all, count, &n);
+        assert_int_equal(n, 16);
+        peers_expire(&all, 6);
+        assert_int_equal(all.count, 0);
+        peers_clear(&all);
+    }
+}
+
 /* In a full table the peer that was seen longest ago gives way, if nothing is under way with it. */
 static void the_oldest_gives_way(void **state)
 {
@@ -255,6 +269,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(peers_are_found, clear),
+        cmocka_unit_test_teardown(all_are_visited_and_expire, clear),
         cmocka_unit_test_teardown(the_oldest_gives_way, clear),
         cmocka_unit_test_teardown(addresses_end, clear),
         cmocka_unit_test_teardown(addresses_are_learnt, clear),
