@@ -159,7 +159,6 @@ static int read_1(struct noise *z, struct cursor *c)
     trace(z, "e");
     noise_mix_hash(&z->symmetric, c->at,
                    c->left); /* XX sends no payload here; one that is there only gets hashed */
-    c->left = 0;
     return PL_OK;
 }
 
