@@ -131,7 +131,7 @@ static void keys_there_and_back(void **state)
     bytes_clear(&public);
 }
 
-/* --- what is none ----------------------------------------------------------------------------- */
+/* --- others ------------------------------------------------------------------------------------ */
 
 static void ed25519_keys_that_are_none(void **state)
 {
