@@ -6,6 +6,7 @@ without node, the calculator's comparison with the program's. One long file, sin
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -497,6 +498,12 @@ def training():
                     ".map(e => [e.textContent.includes(arguments[0]), !!e.querySelector('b')])", NAME)
                 step("the name that a peer has chosen is text, in the tables, on the map and in the timeline",
                      wait_for(lambda: named() == [[True, False]] * 4), named())
+                lanes = lambda: browser.execute_script(
+                    "return [...document.querySelectorAll('#chart-timeline path')].filter(e => e.getAttribute('d')).map(e => e.className.baseVal)")
+                step("each peer's time goes to computing, waiting and averaging",
+                     wait_for(lambda: all(lanes().count(f"fill-{k}") == 2 for k in (0, 2, 3))), lanes())
+                label = browser.execute_script("return document.getElementById('chart-timeline').getAttribute('aria-label')")
+                step("with its shares in words", re.search(r"computing [1-9]\d* %, waiting for a group \d+ %, averaging \d+ %", label), label)
                 step("and stands before its key", any(c.startswith(NAME + " · 12D3…") for c in cells), cells)
                 step("the health of the swarm", [text(browser, i) for i in ("h-direct", "h-client", "h-failed")] == ["1 of 2", "1", "0 %"],
                      [text(browser, i) for i in ("h-direct", "h-relayed", "h-client", "h-late", "h-failed")])

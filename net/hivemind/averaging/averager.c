@@ -446,6 +446,8 @@ void averager_share(struct averager *a, struct state_snapshot *s, double priorit
     state_share_set(&a->share, s, priority);
 }
 
+double averager_shared(const struct averager *a) { return state_share_seconds(&a->share); }
+
 int averager_load(struct averager *a, state_check *check, state_downloaded *downloaded,
                   void *context)
 {

@@ -175,6 +175,8 @@ const uint8_t *averager_schema_hash(const struct averager *a);
 
 /* As state_share_set; `s` is taken over. */
 void averager_share(struct averager *a, struct state_snapshot *s, double priority);
+/* As state_share_seconds; on the loop's thread. */
+double averager_shared(const struct averager *a);
 /* As state_download_begin; PL_EUSE also for an averager that is being closed. */
 int averager_load(struct averager *a, state_check *check, state_downloaded *downloaded,
                   void *context);

@@ -81,8 +81,19 @@ void state_share_set(struct state_share *s, struct state_snapshot *snapshot, dou
 
 static void give_next(struct state_share *s);
 
+double state_share_seconds(const struct state_share *s)
+{
+    return s->seconds + (s->running ? loop_now(s->peer->loop) - s->since : 0);
+}
+
 static void free_giving(struct giving *g)
 {
+    struct state_share *s = share_of(g);
+    if (g->snapshot) {
+        s->seconds = state_share_seconds(s);
+        s->since = loop_now(s->peer->loop);
+        s->running--;
+    }
     timer_stop(&g->watch);
     state_source_clear(&g->source);
     drop_snapshot(g->snapshot);
@@ -158,10 +169,11 @@ static void watch_giving(void *context)
 
 static void begin_giving(struct giving *g)
 {
-    const struct state_share *s = share_of(g);
+    struct state_share *s = share_of(g);
     struct state_snapshot *snapshot = s->snapshot;
     g->snapshot = snapshot;
     g->caller.is_served = 1;
+    if (!s->running++) s->since = loop_now(s->peer->loop);
     /* Shared by all downloads of this snapshot: memory holds one copy of the model, not one
      * a newcomer. */
     snapshot->users++;
@@ -189,18 +201,17 @@ static size_t count_running(const struct state_share *s, uint64_t subnet)
 static void give_next(struct state_share *s)
 {
     struct giving *first = NULL;
-    size_t running = 0, fewest = SIZE_MAX;
+    size_t fewest = SIZE_MAX;
     for (struct caller *c = s->givings.first; c; c = c->next) {
         /* Only those that were admitted wait in the queue; a token that is being asked for
          * may never come. */
         struct giving *g = (struct giving *)c;
         size_t n = count_running(s, c->subnet);
-        if (g->snapshot) running++;
         if (g->snapshot || c->proof || n > fewest) continue;
         first = g;
         fewest = n;
     }
-    if (first && s->snapshot && running < (fewest ? STATE_DOWNLOADS_MAX : STATE_SUBNETS_MAX))
+    if (first && s->snapshot && s->running < (fewest ? STATE_DOWNLOADS_MAX : STATE_SUBNETS_MAX))
         begin_giving(first);
 }
 

@@ -31,6 +31,9 @@ struct state_share {
     double priority;
     struct timer announce_timer;
     struct caller_list givings;
+    size_t running; /* downloads that are under way */
+    double since;   /* loop time from which on there was one */
+    double seconds; /* in which there was one, until then */
     struct {
         struct peer_id peer;
         double at;
@@ -43,6 +46,8 @@ int state_share_open(struct state_share *s, const struct state_peer *p, struct p
 /* Shares from now on, announced with this priority; takes over the snapshot. NULL: stops sharing.
  * Clients and auxiliary peers are not asked. */
 void state_share_set(struct state_share *s, struct state_snapshot *snapshot, double priority);
+/* Time in which our state was sent, s. */
+double state_share_seconds(const struct state_share *s);
 void state_share_close(struct state_share *s);
 
 #endif

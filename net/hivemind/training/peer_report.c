@@ -7,19 +7,38 @@
  * nor miss it. */
 #include "peer_report.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* Added after the first version, so readers must do without them. */
 static const char DEVICE[] = "device", BANNED[] = "banned", TARGET[] = "target_batch",
-                  SAMPLES[] = "samples", COMPUTED[] = "computed_ms", NAME[] = "name";
+                  SAMPLES[] = "samples", COMPUTED[] = "computed_ms", WAITED[] = "waited_ms",
+                  AVERAGED[] = "averaged_ms", SHARED[] = "shared_ms", NAME[] = "name";
+static const struct {
+    const char *name;
+    size_t offset;
+} later[] = {
+    { BANNED, offsetof(struct report_record, banned) },
+    { TARGET, offsetof(struct report_record, target_batch) },
+    { SAMPLES, offsetof(struct report_record, samples) },
+    { COMPUTED, offsetof(struct report_record, computed_ms) },
+    { WAITED, offsetof(struct report_record, waited_ms) },
+    { AVERAGED, offsetof(struct report_record, averaged_ms) },
+    { SHARED, offsetof(struct report_record, shared_ms) },
+};
+
+static int64_t *count_at(const struct report_record *r, size_t offset)
+{
+    return (int64_t *)((uintptr_t)r + offset);
+}
 
 int report_write(struct bytes *out, const struct report_record *r)
 {
     const struct schema_field *f = schema_report.fields;
     const int64_t counts[] = { r->reach, r->rounds,   r->failed,      r->retried,
                                r->sent,  r->received, r->uncompressed };
-    /* The fields of the schema, in its order, then the six that came later. */
-    mp_map(out, schema_report.count + 6);
+    /* The fields of the schema, in its order, then those that came later. */
+    mp_map(out, schema_report.count + PL_COUNT(later) + 2);
     mp_text(out, f++->name);
     mp_bin(out, r->version, strlen(r->version));
     for (size_t i = 0; i < PL_COUNT(counts); i++) {
@@ -30,14 +49,10 @@ int report_write(struct bytes *out, const struct report_record *r)
     mp_float(out, r->held_out);
     mp_text(out, DEVICE);
     mp_bin(out, r->device, strlen(r->device));
-    mp_text(out, BANNED);
-    mp_int(out, r->banned);
-    mp_text(out, TARGET);
-    mp_int(out, r->target_batch);
-    mp_text(out, SAMPLES);
-    mp_int(out, r->samples);
-    mp_text(out, COMPUTED);
-    mp_int(out, r->computed_ms);
+    for (size_t i = 0; i < PL_COUNT(later); i++) {
+        mp_text(out, later[i].name);
+        mp_int(out, *count_at(r, later[i].offset));
+    }
     mp_text(out, NAME);
     return mp_bin(out, r->name, strlen(r->name));
 }
@@ -67,17 +82,14 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
     read_text(r->version, REPORT_VERSION_MAX, mp_get(v, schema_report.fields[0].name));
     if (device && device->kind == MP_BIN) read_text(r->device, REPORT_DEVICE_MAX, device);
     if (name && name->kind == MP_BIN) read_text(r->name, REPORT_NAME_MAX, name);
-    r->banned = later_count(v, BANNED);
-    r->target_batch = later_count(v, TARGET);
-    r->samples = later_count(v, SAMPLES);
-    r->computed_ms = later_count(v, COMPUTED);
     /* An unknown number comes from a newer version. */
     r->reach = reach >= 0 && reach < REPORT_REACHES ? (enum report_reach)reach : REPORT_UNKNOWN;
     for (size_t i = 0; i < PL_COUNT(counts); i++)
         if ((*counts[i] = mp_count(mp_get(v, schema_report.fields[2 + i].name))) < 0)
             return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
-    if (r->banned < 0 || r->target_batch < 0 || r->samples < 0 || r->computed_ms < 0)
-        return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
+    for (size_t i = 0; i < PL_COUNT(later); i++)
+        if ((*count_at(r, later[i].offset) = later_count(v, later[i].name)) < 0)
+            return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
     r->held_out = mp_get(v, schema_report.fields[8].name)->real;
     return PL_OK;
 }

@@ -36,7 +36,9 @@ struct report_record {
     int64_t target_batch;   /* samples that it steps at; 0: not reported */
     int64_t samples;        /* that it has processed; 0: not reported */
     int64_t computed_ms;    /* time in which it has processed them */
-    double held_out;        /* loss on held-out pairs; NAN: not measured */
+    /* Further times, which may overlap: it waited for groups, averaged, sent its state. */
+    int64_t waited_ms, averaged_ms, shared_ms;
+    double held_out; /* loss on held-out pairs; NAN: not measured */
 };
 int report_write(struct bytes *out, const struct report_record *r);
 int report_read(struct report_record *r, const uint8_t *data, size_t n, struct pl_err *err);

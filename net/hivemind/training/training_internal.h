@@ -210,6 +210,8 @@ void training_warn(struct training *c, const char *text);
 void training_count_batch(struct training *c, int64_t samples, double seconds);
 /* Adds a round to the totals. missed: other peers should have come. */
 void training_count(struct training *c, const struct averager_result *r, int missed);
+/* Adds time in which the training's thread waited for a group. */
+void training_count_wait(struct training *c, double seconds);
 /* The most that one peer's gradient, or its change of the parameters, may weigh. */
 double training_weight_max(const struct training *c);
 /* Begins matchmaking before the target batch is complete; the others do so at the same time. */

@@ -17,11 +17,21 @@ static int64_t add_saturating(int64_t a, size_t b)
     return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
 }
 
+static void add_seconds(int64_t *ms, double seconds)
+{
+    if (seconds > 0) *ms = add_saturating(*ms, (size_t)(1e3 * fmin(seconds, 1e9) + 0.5));
+}
+
 void training_count_batch(struct training *c, int64_t samples, double seconds)
 {
     struct report_record *t = &c->records.totals;
     if (samples > 0) t->samples = add_saturating(t->samples, (size_t)samples);
-    if (seconds > 0) t->computed_ms = add_saturating(t->computed_ms, (size_t)(1e3 * seconds + 0.5));
+    add_seconds(&t->computed_ms, seconds);
+}
+
+void training_count_wait(struct training *c, double seconds)
+{
+    add_seconds(&c->records.totals.waited_ms, seconds);
 }
 
 /* Adds a round to the totals. A difference in setup that the group showed becomes a warning,
@@ -40,6 +50,7 @@ void training_count(struct training *c, const struct averager_result *r, int mis
     }
     /* A round counts as failed if there was a group, or should have been one: being alone is no
      * failure. */
+    add_seconds(&t->averaged_ms, r->seconds);
     t->rounds += !r->status;
     t->failed += r->status && (r->group || missed);
     t->retried += r->attempts > 1 ? r->attempts - 1 : 0;
@@ -60,6 +71,7 @@ static void publish_report(struct training *c)
     c->records.totals.reach = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
                               : status.relayed                      ? REPORT_RELAYED
                                                                     : REPORT_DIRECT;
+    c->records.totals.shared_ms = (int64_t)(1e3 * averager_shared(c->a[STATE]));
     if (!report_write(&value, &c->records.totals))
         training_store(c, &c->records.report_key, &value, REPORT_LIFE);
     bytes_clear(&value);

@@ -121,6 +121,9 @@ static void on_gradient(void *context, const struct averager_result *result)
     if (c->o.gathers) keep_messages(c, &common);
     /* A round without peers counts as failed only if there were peers to come. */
     training_count(c, r, ours && !c->gradient.is_alone);
+    /* Before a delayed round's end the peer computes, it does not wait. */
+    if (ours && !delayed && !c->gradient.is_alone)
+        training_count_wait(c, training_now(c) - c->gradient.triggered_at - r->seconds);
     if (!ours) return; /* a search that never got our gradient */
     copy_result(&c->gradient.result, r);
     c->gradient.result.is_delivered = c->o.gathers && averager_was_fetched(c->a[GRADIENT]);

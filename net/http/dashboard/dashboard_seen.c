@@ -69,9 +69,11 @@ static void bound(struct seen *s)
     }
     for (size_t i = 0; i < s->report_count; i++) {
         struct report_record *r = &s->report[i].record;
-        int64_t *const counts[] = { &r->rounds,       &r->failed,  &r->retried,
-                                    &r->banned,       &r->sent,    &r->received,
-                                    &r->uncompressed, &r->samples, &r->computed_ms };
+        int64_t *const counts[] = {
+            &r->rounds,      &r->failed,    &r->retried,      &r->banned,
+            &r->sent,        &r->received,  &r->uncompressed, &r->samples,
+            &r->computed_ms, &r->waited_ms, &r->averaged_ms,  &r->shared_ms
+        };
         for (size_t k = 0; k < PL_COUNT(counts); k++)
             *counts[k] = at_most(*counts[k], HISTORY_COUNT_MAX);
         if (!(fabs(r->held_out) <= LOSS_MAX)) r->held_out = NAN;

@@ -193,7 +193,28 @@ json_t *feed_history_json(const struct history_point *points, size_t count)
     return root;
 }
 
-json_t *feed_board_json(const struct history_account *accounts, size_t count)
+/* How a key has spent its time, by columns; null: not known. */
+static json_t *lane_json(const char *key, const struct history_lane_point *points, size_t count)
+{
+    static const char *const columns[HISTORY_LANES] = { "computed", "waited", "averaged",
+                                                        "shared" };
+    json_t *lane = json_pack("{s:[]}", "time");
+    for (int k = 0; lane && k < HISTORY_LANES; k++)
+        json_object_set_new(lane, columns[k], json_array());
+    for (size_t i = 0; lane && i < count; i++) {
+        if (strcmp(points[i].key, key)) continue;
+        json_array_append_new(json_object_get(lane, "time"), json_real(points[i].time));
+        for (int k = 0; k < HISTORY_LANES; k++)
+            json_array_append_new(json_object_get(lane, columns[k]),
+                                  json_integer((json_int_t)points[i].ms[k]));
+    }
+    if (json_array_size(json_object_get(lane, "time"))) return lane;
+    json_decref(lane);
+    return json_null();
+}
+
+json_t *feed_board_json(const struct history_account *accounts, size_t count,
+                        const struct history_lane_point *points, size_t point_count)
 {
     json_t *list = json_array();
     for (size_t i = 0; list && i < count; i++) {
@@ -203,11 +224,12 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count)
         json_t *o;
         if (*a->peer) peer_id_from_text(&peer, a->peer, strlen(a->peer));
         names(id, name, a->key, &peer);
-        o = json_pack("{s:i, s:s, s:s?, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "rank", (int)i + 1,
-                      "name", name, "called", *a->name ? a->name : NULL, "id", id, "key", a->key,
-                      "samples", (json_int_t)a->samples, "steps", (json_int_t)a->steps, "seconds",
-                      number_of(a->seconds), "first", number_of(a->first), "last",
-                      number_of(a->last));
+        o = json_pack("{s:i, s:s, s:s?, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "rank",
+                      (int)i + 1, "name", name, "called", *a->name ? a->name : NULL, "id", id,
+                      "key", a->key, "samples", (json_int_t)a->samples, "steps",
+                      (json_int_t)a->steps, "seconds", number_of(a->seconds), "first",
+                      number_of(a->first), "last", number_of(a->last), "lane",
+                      lane_json(a->key, points, point_count));
         if (json_array_append_new(list, o)) {
             json_decref(list);
             list = NULL;

@@ -5,6 +5,7 @@
  *   account   one row for each signing key: samples, steps, seconds
  *             (counted: the peer's own count when it was last seen)
  *   tally     one row for each key: counts, which restart at 0 with the peer, as growing totals
+ *   lane      rows for the keys with the most samples: how each has spent its time until then
  *
  * A counter that a peer reports falls back to 0 when it restarts. So a total grows by the
  * difference to the last report, or by the whole new value if that is smaller:
@@ -20,7 +21,7 @@
 #include <string.h>
 
 #define APPLICATION 0x706f746c /* "potl": in the file's header, so that others' files are known */
-#define VERSION 4
+#define VERSION 5
 
 enum statement {
     ADD,
@@ -32,6 +33,9 @@ enum statement {
     POINTS,
     BOARD,
     SIZES,
+    SPEND,
+    LANES,
+    PRUNE_LANES,
     PRUNE_POINTS,
     PRUNE_KEYS,
     PRUNE_TALLIES,
@@ -85,6 +89,18 @@ static const char *const sql[STATEMENTS] = {
         "SELECT key, peer, samples, steps, last_step, seconds, first, last, name FROM account "
         "ORDER BY samples DESC, key LIMIT ?",
     [SIZES] = "SELECT (SELECT count(*) FROM point), (SELECT count(*) FROM account)",
+    [SPEND] = "INSERT INTO lane SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE ?1 IN "
+              "(SELECT key FROM account ORDER BY samples DESC LIMIT ?7) AND NOT EXISTS "
+              "(SELECT 1 FROM (SELECT * FROM lane WHERE key = ?1 ORDER BY time DESC LIMIT 1) "
+              "WHERE computed = ?3 AND waited = ?4 AND averaged = ?5 AND shared = ?6)",
+    /* Of each key's part of the whole time its last row: with max(), SQLite takes the other columns
+     * from the row that has it. */
+    [LANES] = "SELECT key, max(time), computed, waited, averaged, shared FROM lane, "
+              "(SELECT min(time) AS t0, max(time) AS t1 FROM lane) WHERE key IN "
+              "(SELECT key FROM account ORDER BY samples DESC LIMIT ?2) "
+              "GROUP BY key, min(?1 - 1, CAST((time - t0) * ?1 / max(t1 - t0, 1e-9) AS INTEGER)) "
+              "ORDER BY 1, 2 LIMIT ?3",
+    [PRUNE_LANES] = "DELETE FROM lane WHERE rowid <= (SELECT max(rowid) FROM lane) - ?",
     [PRUNE_POINTS] = "DELETE FROM point WHERE rowid <= (SELECT max(rowid) FROM point) - ?",
     /* The least deserving first: few samples, seen long ago. */
     [PRUNE_KEYS] =
@@ -118,6 +134,12 @@ static const char schema_3[] = "ALTER TABLE account ADD COLUMN counted INTEGER N
 
 /* And version 4. */
 static const char schema_4[] = "ALTER TABLE account ADD COLUMN name TEXT NOT NULL DEFAULT '';";
+
+/* And version 5. */
+static const char schema_5[] =
+    "CREATE TABLE lane (key TEXT NOT NULL, time REAL NOT NULL, computed INTEGER NOT NULL,"
+    " waited INTEGER NOT NULL, averaged INTEGER NOT NULL, shared INTEGER NOT NULL);"
+    "CREATE INDEX lane_time ON lane (key, time);";
 
 struct history {
     sqlite3 *db;
@@ -153,9 +175,9 @@ static int64_t pragma(const struct history *h, const char *text)
 static int create(const struct history *h, const char *run_name, struct pl_err *err)
 {
     char *text = sqlite3_mprintf(
-        "BEGIN; %s %s %s %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
+        "BEGIN; %s %s %s %s %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
         "PRAGMA user_version = %d; COMMIT;",
-        schema, schema_2, schema_3, schema_4, run_name, APPLICATION, VERSION);
+        schema, schema_2, schema_3, schema_4, schema_5, run_name, APPLICATION, VERSION);
     int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
     sqlite3_free(text);
     return rc;
@@ -163,9 +185,9 @@ static int create(const struct history *h, const char *run_name, struct pl_err *
 
 static int upgrade(const struct history *h, int64_t from, struct pl_err *err)
 {
-    char *text = sqlite3_mprintf("BEGIN; %s %s %s PRAGMA user_version = %d; COMMIT;",
-                                 from < 2 ? schema_2 : "", from < 3 ? schema_3 : "", schema_4,
-                                 VERSION);
+    char *text = sqlite3_mprintf("BEGIN; %s %s %s %s PRAGMA user_version = %d; COMMIT;",
+                                 from < 2 ? schema_2 : "", from < 3 ? schema_3 : "",
+                                 from < 4 ? schema_4 : "", schema_5, VERSION);
     int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
     sqlite3_free(text);
     return rc;
@@ -330,9 +352,11 @@ int history_prune(struct history *h, struct pl_err *err)
 {
     int rc;
     sqlite3_bind_int64(h->statement[PRUNE_POINTS], 1, HISTORY_POINTS_MAX);
+    sqlite3_bind_int64(h->statement[PRUNE_LANES], 1, HISTORY_LANES_MAX);
     sqlite3_bind_int64(h->statement[PRUNE_KEYS], 1, HISTORY_KEYS_MAX);
     sqlite3_bind_int64(h->statement[PRUNE_TALLIES], 1, HISTORY_KEYS_MAX);
     rc = finish(h, PRUNE_POINTS, err);
+    if (!rc) rc = finish(h, PRUNE_LANES, err);
     if (!rc) rc = finish(h, PRUNE_KEYS, err);
     return rc ? rc : finish(h, PRUNE_TALLIES, err);
 }
@@ -393,6 +417,37 @@ int history_board(struct history *h, struct history_account *out, size_t capacit
         a->first = sqlite3_column_double(s, 6);
         a->last = sqlite3_column_double(s, 7);
         text(a->name, s, 8);
+    }
+    if (step != SQLITE_DONE && step != SQLITE_ROW) rc = trouble(h, err);
+    sqlite3_reset(s);
+    return rc;
+}
+
+int history_spend(struct history *h, const char *key, double time, const int64_t ms[HISTORY_LANES],
+                  struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[SPEND];
+    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_double(s, 2, time);
+    for (int i = 0; i < HISTORY_LANES; i++) sqlite3_bind_int64(s, 3 + i, ms[i]);
+    sqlite3_bind_int64(s, 3 + HISTORY_LANES, HISTORY_LANE_KEYS);
+    return finish(h, SPEND, err);
+}
+
+int history_lanes(struct history *h, struct history_lane_point *out, size_t capacity, size_t *count,
+                  struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[LANES];
+    int step = SQLITE_DONE, rc = PL_OK;
+    *count = 0;
+    sqlite3_bind_int64(s, 1, HISTORY_LANE_POINTS);
+    sqlite3_bind_int64(s, 2, HISTORY_LANE_KEYS);
+    sqlite3_bind_int64(s, 3, (sqlite3_int64)capacity);
+    while (*count < capacity && (step = sqlite3_step(s)) == SQLITE_ROW) {
+        struct history_lane_point *p = &out[(*count)++];
+        text(p->key, s, 0);
+        p->time = sqlite3_column_double(s, 1);
+        for (int i = 0; i < HISTORY_LANES; i++) p->ms[i] = sqlite3_column_int64(s, 2 + i);
     }
     if (step != SQLITE_DONE && step != SQLITE_ROW) rc = trouble(h, err);
     sqlite3_reset(s);

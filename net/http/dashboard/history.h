@@ -29,6 +29,18 @@ enum history_count {
     COUNT_UNCOMPRESSED,
     HISTORY_COUNTS
 };
+
+/* A peer's time since it began, ms, by what it did; the kinds may overlap. */
+enum history_lane { LANE_COMPUTED, LANE_WAITED, LANE_AVERAGED, LANE_SHARED, HISTORY_LANES };
+#define HISTORY_LANE_KEYS 24   /* with the most samples: as many as the page's timeline has rows */
+#define HISTORY_LANE_POINTS 60 /* of each key, as read */
+#define HISTORY_LANES_MAX 100000 /* points that are kept: half a day of these keys, each 10 s */
+struct history_lane_point {
+    char key[HISTORY_KEY_MAX + 1];
+    double time;
+    int64_t ms[HISTORY_LANES];
+};
+
 #define HISTORY_COUNT_MAX 1000000000000000 /* of one peer, 2^63 / 10^15 peers could claim it */
 
 /* Contributions signed by a key: as the peer counts them since it began, or, for peers that do not
@@ -63,6 +75,13 @@ int history_name(struct history *h, const char *key, const char *name, struct pl
 /* A peer's counts as it reports them now; a peer that has begun anew is known by a count that is
  * less. */
 int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS],
+                  struct pl_err *err);
+/* How a peer has spent its time until now. Nothing is added for other keys than those above, or
+ * while its figures stay the same. */
+int history_spend(struct history *h, const char *key, double time, const int64_t ms[HISTORY_LANES],
+                  struct pl_err *err);
+/* At most `capacity` points, HISTORY_LANE_POINTS of each key, ordered by key and time. */
+int history_lanes(struct history *h, struct history_lane_point *out, size_t capacity, size_t *count,
                   struct pl_err *err);
 /* The sums over all peers. */
 int history_totals(struct history *h, int64_t total[HISTORY_COUNTS], struct pl_err *err);

@@ -65,27 +65,70 @@ function world(peers, stateOf) {
     }
 }
 
-/* --- the timeline: of each key, from the first record that this page has seen to the last --- */
+/* --- the timeline: of each key, from the first record that this page has seen to the last; of those that report how they
+   spend their time, its shares --- */
+
+const KINDS = [["computed", "computing", 0], ["waited", "waiting for a group", 3], ["averaged", "averaging", 2], ["shared", "sending its state", 1]];
+
+/* From totals, which begin anew with the peer, to [begin, end, seconds of each kind]. */
+function spans(lane) {
+    const grown = (k, i) => (lane[k][i] >= lane[k][i - 1] ? lane[k][i] - lane[k][i - 1] : lane[k][i]) / 1000;
+    return lane.time.slice(1).map((t, i) => [lane.time[i], t, KINDS.map(([k]) => grown(k, i + 1))]);
+}
+
+function spent(all) {
+    const long = all.reduce((n, s) => n + s[1] - s[0], 0);
+    return KINDS.map(([, words], k) => words + " " + Math.round(100 * all.reduce((n, s) => n + s[2][k], 0) / (long || 1)) + " %").join(", ");
+}
+
+/* Each kind's share of a span as its part of the height; kinds that overlap share it. */
+function drawLane(svg, all, X, y, high) {
+    const d = KINDS.map(() => "");
+    for (const [from, to, seconds] of all) {
+        const scale = high / Math.max(to - from, seconds.reduce((a, b) => a + b, 0)), x = X(from).toFixed(1), w = Math.max(0.5, X(to) - X(from)).toFixed(1);
+        let low = y + high;
+        seconds.forEach((s, k) => {
+            low -= s * scale;
+            if (s > 0) d[k] += "M" + x + " " + low.toFixed(2) + "h" + w + "v" + (s * scale).toFixed(2) + "h-" + w + "z";
+        });
+    }
+    d.forEach((path, k) => svg.append(charts.element("path", { d: path, class: "fill-" + KINDS[k][2] })));
+}
+
+function drawKinds(svg, left, wide) {
+    let x = left, y = 0;
+    KINDS.forEach(([, words, colour], k) => {
+        if (!wide && k === 2) { x = left; y = 16; }
+        svg.append(charts.element("rect", { x: x, y: y + 2, width: 11, height: 11, class: "fill-" + colour }));
+        svg.append(charts.element("text", { x: x + 16, y: y + 12 }, words));
+        x += wide ? 32 + 7 * words.length : 140;
+    });
+}
 
 function timeline(board, now) {
     const rows = board.filter((p) => Number.isFinite(p.first) && Number.isFinite(p.last)).slice(0, ROWS).sort((a, b) => a.first - b.first);
     const box = at("chart-timeline"), t0 = Math.min(...rows.map((p) => p.first)), t1 = Math.max(now, ...rows.map((p) => p.last));
     at("timeline").hidden = !rows.length || !(t1 > t0);
     if (at("timeline").hidden) return;
-    const W = charts.widthOf(box), wide = W >= 480, left = wide ? 200 : 8, high = wide ? 20 : 34, H = rows.length * high + 30;
+    const W = charts.widthOf(box), wide = W >= 480, left = wide ? 200 : 8, high = wide ? 20 : 34;
+    const lanes = rows.map((p) => p.lane ? spans(p.lane) : []), all = lanes.flat(), top = all.length ? wide ? 22 : 38 : 0, H = top + rows.length * high + 30;
     const X = (t) => left + (t - t0) / (t1 - t0) * (W - left - 16);
-    const svg = charts.canvas(box, W, H, rows.length + " peers, from " + charts.timeLabel(t0, t1 - t0) + " to " + charts.timeLabel(t1, t1 - t0));
+    const svg = charts.canvas(box, W, H, rows.length + " peers, from " + charts.timeLabel(t0, t1 - t0) + " to " + charts.timeLabel(t1, t1 - t0) + (all.length ? ": " + spent(all) : ""));
+    if (all.length) drawKinds(svg, left, wide);
     for (const t of charts.ticks(t0, t1, W / 150)) {
-        svg.append(charts.element("line", { x1: X(t), x2: X(t), y1: 0, y2: H - 22, class: "axis" }));
+        svg.append(charts.element("line", { x1: X(t), x2: X(t), y1: top, y2: H - 22, class: "axis" }));
         svg.append(charts.element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, charts.timeLabel(t, t1 - t0)));
     }
     rows.forEach((p, i) => {
-        const y = i * high + 3, bar = y + (wide ? 0 : 16);
+        const y = top + i * high + 3, bar = y + (wide ? 0 : 16);
         svg.append(charts.element("text", wide ? { x: left - 8, y: y + 11, "text-anchor": "end", class: "ink" } : { x: left, y: y + 10, class: "ink" }, label(p)));
         const e = charts.element("rect", { x: X(p.first).toFixed(1), y: bar, width: Math.max(2, X(p.last) - X(p.first)).toFixed(1), height: 13, rx: 3,
-                                           class: now - p.last < 120 ? "fill-0" : "fill-3" });
-        e.append(charts.element("title", {}, label(p) + ": " + charts.timeLabel(p.first, 60) + " to " + charts.timeLabel(p.last, 60)));
-        svg.append(e);
+                                           class: lanes[i].length ? "track" : now - p.last < 120 ? "fill-0" : "fill-3" });
+        const g = charts.element("g", { class: "ink" });
+        g.append(charts.element("title", {}, label(p) + ": " + charts.timeLabel(p.first, 60) + " to " + charts.timeLabel(p.last, 60) +
+                                             (lanes[i].length ? ", " + spent(lanes[i]) : "")), e);
+        drawLane(g, lanes[i], X, bar, 13);
+        svg.append(g);
     });
 }
 

@@ -225,6 +225,7 @@ static void what_is_too_much_goes(void **state)
 {
     const int64_t one[HISTORY_COUNTS] = { 1 };
     struct history_point p = { .peers = 1 };
+    struct history_lane_point lane;
     struct history *h;
     char key[16];
     int64_t points, keys, total[HISTORY_COUNTS];
@@ -234,6 +235,9 @@ static void what_is_too_much_goes(void **state)
         p.time = p.step = i;
         history_add(h, &p, NULL);
     }
+    for (int i = 0; i < HISTORY_LANES_MAX + 2; i++)
+        if (!i) history_report(h, "0", "", 9, 1, 5, 1, NULL);
+        else history_spend(h, "0", i, (int64_t[HISTORY_LANES]){ i }, NULL);
     for (int i = 0; i < HISTORY_KEYS_MAX + 2; i++) { /* key 1 has fewer samples; key 2 is older */
         snprintf(key, sizeof key, "%d", i);
         history_report(h, key, "", i == 2 ? 5 : 9, 1, i == 1 ? 3 : 4, 1, NULL);
@@ -247,6 +251,8 @@ static void what_is_too_much_goes(void **state)
     history_points(h, &p, 1, &(size_t){ 0 }, NULL);
     assert_float_equal(p.time, 2 + (HISTORY_POINTS_MAX - 1) / 2.0,
                        1e-6); /* the mean of those left */
+    history_lanes(h, &lane, 1, &(size_t){ 0 }, NULL);
+    assert_true(lane.time == HISTORY_LANES_MAX / HISTORY_LANE_POINTS + 2); /* 2 is the first */
     assert_int_equal(history_count(h, "1", 1000000, 1, NULL), PL_OK);
     assert_int_equal(history_count(h, "2", 1000000, 1, NULL), PL_OK);
     history_count(h, "3", 500000, 1, NULL);
@@ -255,6 +261,44 @@ static void what_is_too_much_goes(void **state)
     assert_int_equal(account_of(h, "3").samples, 500000);
     history_totals(h, total, NULL);
     assert_int_equal(total[0], HISTORY_KEYS_MAX);
+    history_close(h);
+}
+
+/* Of the keys with the most samples; a row for each change; the last one of its part of the time. */
+static void lanes_are_of_the_first_keys(void **state)
+{
+    struct history_lane_point out[100];
+    struct history *h;
+    char key[16];
+    size_t n;
+    assert_int_equal(history_open(&h, NULL, "r", NULL), PL_OK);
+    for (int i = 0; i <= HISTORY_LANE_KEYS; i++) {
+        snprintf(key, sizeof key, "k%02d", i);
+        history_report(h, key, "", 1, 1, 100 - i, 1, NULL);
+    }
+    for (int t = 0; t < 600; t++) {
+        const int64_t ms[HISTORY_LANES] = { t, 2 * t, 3 * t, 4 * (t / 300) };
+        assert_int_equal(history_spend(h, "k03", t, ms, NULL), PL_OK);
+        assert_int_equal(history_spend(h, "k24", t, ms, NULL), PL_OK); /* one too many */
+        assert_int_equal(history_spend(h, "k05", t, (int64_t[HISTORY_LANES]){ t >= 300 }, NULL),
+                         PL_OK);
+    }
+    assert_int_equal(history_lanes(h, out, 100, &n, NULL), PL_OK);
+    assert_int_equal(n, HISTORY_LANE_POINTS + 2);
+    for (size_t i = 0; i < HISTORY_LANE_POINTS; i++) {
+        const int64_t *ms = out[i].ms;
+        assert_string_equal(out[i].key, "k03");
+        assert_true(!i || out[i].time > out[i - 1].time);
+        assert_true((double)ms[LANE_COMPUTED] == out[i].time);
+        assert_int_equal(ms[LANE_WAITED], 2 * ms[LANE_COMPUTED]);
+        assert_int_equal(ms[LANE_AVERAGED], 3 * ms[LANE_COMPUTED]);
+        assert_int_equal(ms[LANE_SHARED], 4 * (ms[LANE_COMPUTED] / 300));
+    }
+    assert_true(out[HISTORY_LANE_POINTS - 1].time == 599);
+    assert_true(out[HISTORY_LANE_POINTS].time == 0 && out[HISTORY_LANE_POINTS + 1].time == 300);
+    assert_string_equal(out[HISTORY_LANE_POINTS + 1].key, "k05");
+    assert_int_equal(history_lanes(h, out, 3, &n, NULL), PL_OK);
+    assert_int_equal(n, 3);
     history_close(h);
 }
 
@@ -271,6 +315,7 @@ static void change(const char *path, const char *sql)
 
 static void files_of_other_versions(void **state)
 {
+    static const char v4[] = "DROP TABLE lane; PRAGMA user_version = 4;";
     static const char v3[] = "ALTER TABLE account DROP COLUMN name; PRAGMA user_version = 3;";
     static const char v2[] = "ALTER TABLE account DROP COLUMN counted;"
                              "ALTER TABLE account DROP COLUMN counted_s; PRAGMA user_version = 2;";
@@ -278,7 +323,9 @@ static void files_of_other_versions(void **state)
         "DROP TABLE tally; ALTER TABLE point DROP COLUMN held_out;"
         "ALTER TABLE point DROP COLUMN sent; ALTER TABLE point DROP COLUMN failed;"
         "PRAGMA user_version = 1;";
-    static const char *const older[][3] = { { v3, "", "" }, { v3, v2, "" }, { v3, v2, v1 } };
+    static const char *const older[][4] = {
+        { v4, "", "", "" }, { v4, v3, "", "" }, { v4, v3, v2, "" }, { v4, v3, v2, v1 }
+    };
     char folder[] = "/tmp/potluck-history-XXXXXX", *path;
     const struct history_point p = { .time = 1, .loss = 3 };
     struct history *h;
@@ -289,21 +336,22 @@ static void files_of_other_versions(void **state)
     assert_int_equal(history_report(h, "k", "", 1, 1, 7, 1, NULL), PL_OK);
     history_close(h);
     for (size_t i = 0; i < PL_COUNT(older); i++) {
-        for (int k = 0; k < 3; k++) change(path, older[i][k]);
+        for (int k = 0; k < 4; k++) change(path, older[i][k]);
         assert_int_equal(history_open(&h, path, "a run", &err), PL_OK);
         assert_int_equal(account_of(h, "k").samples, 7); /* accounts of the old file stay */
         assert_int_equal(history_add(h, &p, NULL), PL_OK);
         assert_int_equal(history_count(h, "k", 7, 7, NULL), PL_OK);
+        assert_int_equal(history_spend(h, "k", 7, (int64_t[HISTORY_LANES]){ 7 }, NULL), PL_OK);
         history_close(h);
         assert_int_equal(history_open(&h, path, "a run", &err), PL_OK); /* once is enough */
         history_close(h);
     }
-    change(path, "PRAGMA user_version = 5");
+    change(path, "PRAGMA user_version = 6");
     assert_int_equal(history_open(&h, path, "a run", &err), PL_EFORMAT);
-    assert_non_null(strstr(err.text, "version 5, expected 4"));
+    assert_non_null(strstr(err.text, "version 6, expected 5"));
     change(path, "PRAGMA user_version = 0");
     assert_int_equal(history_open(&h, path, "a run", &err), PL_EFORMAT);
-    change(path, "PRAGMA user_version = 4; PRAGMA application_id = 7");
+    change(path, "PRAGMA user_version = 5; PRAGMA application_id = 7");
     assert_int_equal(history_open(&h, path, "a run", &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "not a history database of a run"));
     unlink(path);
@@ -321,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_point_has_all_columns),
         cmocka_unit_test(leaderboard_is_sorted),
         cmocka_unit_test(what_is_too_much_goes),
+        cmocka_unit_test(lanes_are_of_the_first_keys),
         cmocka_unit_test(history_survives),
         cmocka_unit_test(files_of_other_versions),
     };

@@ -17,6 +17,9 @@ static struct dashboard_report report(const char *key, int64_t each, double held
                                               .uncompressed = each,
                                               .samples = each,
                                               .computed_ms = each,
+                                              .waited_ms = each,
+                                              .averaged_ms = each,
+                                              .shared_ms = each,
                                               .held_out = held_out } };
     snprintf(r.key, sizeof r.key, "%s", key);
     return r;
@@ -74,8 +77,9 @@ static void reports_are_bounded(void **state)
         const struct report_record *b =
             &s.report[i ? 2 : 0].record; /* "a" and "b" around "alone" */
         const int64_t want = i ? HISTORY_COUNT_MAX - 1 : HISTORY_COUNT_MAX;
-        const int64_t counts[] = { b->rounds,   b->failed,       b->retried, b->banned,     b->sent,
-                                   b->received, b->uncompressed, b->samples, b->computed_ms };
+        const int64_t counts[] = { b->rounds,      b->failed,    b->retried,      b->banned,
+                                   b->sent,        b->received,  b->uncompressed, b->samples,
+                                   b->computed_ms, b->waited_ms, b->averaged_ms,  b->shared_ms };
         for (size_t k = 0; k < PL_COUNT(counts); k++) assert_true(counts[k] == want);
     }
     assert_true(s.report[0].record.held_out == 1e12 && isnan(s.report[2].record.held_out));
