@@ -154,20 +154,17 @@ static int open_data(struct lab_trained *t, const struct lab_run *run, struct pl
     return t->batch_text && t->batch_codes ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
 }
 
-/* Fragments of about equal size, in the order of the tensors. */
 static int describe_tensors(struct lab_trained *t, int fragments)
 {
     const struct pl_params *p = &t->dalle->params;
-    size_t before = 0;
     if (!(t->tensors = pl_alloc(p->count, sizeof *t->tensors))) return PL_ENOMEM;
     for (size_t i = 0; i < p->count; i++) {
         const struct pl_param *from = &p->list[i];
         struct pl_outer_tensor *to = &t->tensors[i];
         *to = (struct pl_outer_tensor){ .offset = from->offset, .n = from->n, .axes = from->dims };
         memcpy(to->shape, from->shape, (size_t)from->dims * sizeof to->shape[0]);
-        to->fragment = (int)(before * (size_t)fragments / p->trainable);
-        before += from->n;
     }
+    pl_outer_cut(t->tensors, (int)p->count, fragments);
     return PL_OK;
 }
 

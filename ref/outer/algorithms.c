@@ -1,4 +1,5 @@
-/* algorithms.c - finds an algorithm by its name or its place in the list. */
+/* algorithms.c - finds an algorithm by its name or its place in the list; what is known of one from
+ * outside. */
 #include "algorithms.h"
 
 #include <string.h>
@@ -22,4 +23,16 @@ const struct pl_outer_algorithm *pl_outer_find(const char *name)
     for (size_t i = 0; i < PL_COUNT(algorithms); i++)
         if (!strcmp(algorithms[i]->name, name)) return algorithms[i];
     return NULL;
+}
+
+int pl_outer_period(const struct pl_outer_algorithm *algorithm, const struct pl_outer_setup *setup)
+{
+    if (algorithm->sends_gradients) return 1;
+    return algorithm == &pl_outer_streaming ? setup->H / setup->fragments : setup->H;
+}
+
+/* It sends tau steps before its period ends, so that the outer step is at the end. */
+int pl_outer_lead(const struct pl_outer *o)
+{
+    return o->algorithm == &pl_outer_streaming ? o->setup.tau : 0;
 }

@@ -21,6 +21,19 @@ int pl_outer_send_every_H(struct pl_outer *o, float *x)
     return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
 }
 
+void pl_outer_cut(struct pl_outer_tensor *tensors, int count, int fragments)
+{
+    size_t total = 0, before = 0;
+    for (int i = 0; i < count; i++) total += tensors[i].n;
+    for (int i = 0; i < count; before += tensors[i++].n)
+        tensors[i].fragment = (int)(before * (size_t)fragments / total);
+}
+
+int pl_outer_arrived(struct pl_outer *o, const struct pl_outer_message *in, int count)
+{
+    return o->counter[PL_OUTER_ARRIVED] ? 1 : pl_outer_arrive(o, in, count);
+}
+
 /* n coded values every H steps: H = 500 sends 500 times less than a gradient in each step */
 double pl_outer_vector_per_round(const struct pl_outer *o)
 {

@@ -26,6 +26,13 @@ static int message_ahead(struct pl_outer *o, struct pl_outer_message *out, float
     return rc == PL_OUTER_RECEIVE && o->counter[PL_OUTER_STEPS] == 1 ? PL_OUTER_GRADIENT : rc;
 }
 
+static int open_delayed(struct pl_outer *o, const float *x, struct pl_err *err)
+{
+    return pl_outer_add(o, "mean", o->n * sizeof(float), 0) ? PL_OK : PL_ENOMEM;
+}
+
+static size_t all_values(const struct pl_outer *o) { return o->n; }
+
 /* Without the others' gradients no peer steps: one that did would leave the common parameters. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
@@ -40,6 +47,17 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     return PL_OUTER_STEP;
 }
 
+/* g = the mean of the step before */
+static int apply_before(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
+                        int count)
+{
+    int rc = pl_outer_arrived(o, in, count);
+    if (rc <= 0) return rc ? rc : PL_OUTER_GRADIENT;
+    o->counter[PL_OUTER_ROUNDS]++;
+    rc = o->setup.be->copy(g, pl_outer_get(o, "mean"), o->n);
+    return rc ? rc : PL_OUTER_STEP;
+}
+
 static double bytes_per_step(const struct pl_outer *o)
 {
     return (double)pl_outer_coded_bytes(o->setup.coding, o->n);
@@ -49,19 +67,23 @@ static double bytes_per_step(const struct pl_outer *o)
  * as all step with the same mean. */
 #define MEAN_GRADIENT \
     .bytes = "4 n; n + 1024 in 8 bits", .exchange = PL_OUTER_MEAN, .sends_gradients = 1, \
-    .before_step = pl_outer_send_gradient, .after_step = pl_outer_next_gradient, .apply = apply, \
+    .before_step = pl_outer_send_gradient, .after_step = pl_outer_next_gradient, \
     .bytes_per_step = bytes_per_step
 
 const struct pl_outer_algorithm pl_outer_gradients = {
     .name = "gradients",
     .summary = "the mean gradient of every step",
     .message = message,
+    .apply = apply,
     MEAN_GRADIENT,
 };
 
 const struct pl_outer_algorithm pl_outer_delayed_gradients = {
     .name = "delayed_gradients",
     .summary = "the mean gradient of the step before",
+    .open = open_delayed,
     .message = message_ahead,
+    .apply = apply_before,
+    .under_way = all_values,
     MEAN_GRADIENT,
 };

@@ -141,7 +141,18 @@ int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer
 {
     int next = o->algorithm->apply(o, x, g, in, count);
     o->out_bytes = 0; /* received, or taken back */
+    o->counter[PL_OUTER_ARRIVED] = 0;
     return next;
+}
+
+int pl_outer_arrive(struct pl_outer *o, const struct pl_outer_message *in, int count)
+{
+    const size_t n = o->algorithm->under_way(o);
+    double total = 0;
+    int rc = pl_outer_mean(o, pl_outer_get(o, "mean"), &total, in, count,
+                           pl_outer_coded_bytes(o->setup.coding, n), 0, n);
+    o->counter[PL_OUTER_ARRIVED] = !rc && total > 0 ? (uint64_t)o->setup.peers : 0;
+    return rc ? rc : total > 0;
 }
 
 /* As a formula of each algorithm, which a test compares with the bytes of its messages. */

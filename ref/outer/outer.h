@@ -20,7 +20,8 @@
  * x holds the parameters that this peer trains, theta_r. g is its gradient; where gradients travel,
  * it is after RECEIVE the mean that the inner optimizer steps with. Both are the backend's memory,
  * messages the host's. Sending and receiving are apart, so an exchange may take as long as some
- * local steps do. Nothing here knows a network or a clock. */
+ * local steps do. If it ends sooner, pl_outer_arrive may keep its mean in the state, so that a
+ * checkpoint or a newcomer has it. Nothing here knows a network or a clock. */
 #ifndef PL_OUTER_H
 #define PL_OUTER_H
 
@@ -127,6 +128,8 @@ struct pl_outer_algorithm {
     int (*message)(struct pl_outer *o, struct pl_outer_message *out, float *x, float *g);
     int (*apply)(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count);
+    size_t (*under_way)(const struct pl_outer *o); /* values of the exchange that overlaps with
+                                                      steps; NULL: none does */
     double (*bytes_per_step)(const struct pl_outer *o);
 };
 
@@ -168,6 +171,16 @@ int pl_outer_message(struct pl_outer *o, struct pl_outer_message *message, float
 int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                    int count);
 
+/* An exchange that overlaps with steps has ended: its mean becomes state, and pl_outer_apply takes
+ * it from there, whatever its arguments. 1: there is a mean; 0: no message counts. */
+int pl_outer_arrive(struct pl_outer *o, const struct pl_outer_message *in, int count);
+/* Inner steps between two messages of a peer; 1 where gradients travel. */
+int pl_outer_period(const struct pl_outer_algorithm *algorithm, const struct pl_outer_setup *setup);
+/* Inner steps that the first message comes sooner than a whole period: Streaming DiLoCo's tau. */
+int pl_outer_lead(const struct pl_outer *o);
+/* Cuts tensors into setup's fragments of about equal size, one after the other. */
+void pl_outer_cut(struct pl_outer_tensor *tensors, int count, int fragments);
+
 /* Bytes that one peer sends, a step, exactly: the sum over a whole cycle, divided by its steps. */
 double pl_outer_bytes_per_step(const struct pl_outer *o);
 
@@ -203,8 +216,12 @@ enum {
     PL_OUTER_TAKEN,
     PL_OUTER_SENT,
     PL_OUTER_DELIVERED,
-    PL_OUTER_OWN
+    PL_OUTER_OWN,
+    /* peers of the exchange whose mean has arrived and is not applied yet; 0: there is none */
+    PL_OUTER_ARRIVED = PL_OUTER_COUNTERS_MAX - 1
 };
+/* For apply: 1, and the mean is in the buffer "mean", which the algorithm has added; 0: none. */
+int pl_outer_arrived(struct pl_outer *o, const struct pl_outer_message *in, int count);
 
 /* Delta_r is empty: the others have received it, or it held a NaN and is dropped. */
 void pl_outer_restart(struct pl_outer *o);

@@ -14,13 +14,17 @@
 
 #include <math.h>
 
-enum { ROUND_WEIGHT = PL_OUTER_OWN }; /* whether the own Delta^t is worth sending */
+enum {
+    ROUND_WEIGHT = PL_OUTER_OWN, /* whether the own Delta^t is worth sending */
+    PEERS                        /* R' of the last step; 0: there was none, nor a message */
+};
 
-/* Delta^t and Delta^{t-1}; zero, as both are before the first round. */
+/* Delta^t, Delta^{t-1} and mean^{t-1}; zero, as all are before the first round. */
 static int open_overlapped(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     size_t bytes = o->n * sizeof(float);
-    if (!pl_outer_add(o, "delta", bytes, 0) || !pl_outer_add(o, "delta before", bytes, 0))
+    if (!pl_outer_add(o, "delta", bytes, 0) || !pl_outer_add(o, "delta before", bytes, 0) ||
+        !pl_outer_add(o, "mean", bytes, 0))
         return PL_ENOMEM;
     return pl_outer_open_phi(o, x);
 }
@@ -34,18 +38,24 @@ static int finish_round(struct pl_outer *o, float *x, float *g)
     if (g) rc = s->be->outer_nesterov(phi, b, g, o->n, (float)s->mu, (float)s->nu);
     if (!rc) rc = s->be->copy(x, phi, o->n);
     o->counter[PL_OUTER_ROUNDS]++;
+    if (!o->counter[PEERS]) o->counter[PEERS] = 1;
     return rc ? rc : PL_OUTER_SEND;
 }
 
-/* mean = mean + (Delta^t - Delta^{t-1}) / R. The mean of R peers holds Delta_r^{t-1} / R of this
- * peer's; taking it out and adding the newest one makes this share fresh, the others' stay
- * stale. */
+/* mean = mean + Delta^t / R - Delta^{t-1} / R'. The mean of R peers holds Delta_r^{t-1} / R of this
+ * peer's. phi_r has it already, since the last step, by the number R' of peers known then; it is
+ * taken out, and the newest one added: this share is fresh, the others' stay stale. */
 static int add_own(struct pl_outer *o, float *mean)
 {
     const struct pl_backend *be = o->setup.be;
-    float share = (float)(1.0 / o->setup.peers);
-    int rc = be->axpy(mean, share, pl_outer_get(o, "delta"), o->n);
-    return rc ? rc : be->axpy(mean, -share, pl_outer_get(o, "delta before"), o->n);
+    const uint64_t before = o->counter[PEERS];
+    uint64_t R = o->counter[PL_OUTER_ARRIVED];
+    int rc;
+    if (!R) R = before ? before : (uint64_t)o->setup.peers;
+    o->counter[PEERS] = R;
+    rc = be->axpy(mean, (float)(1.0 / (double)R), pl_outer_get(o, "delta"), o->n);
+    if (rc || !before) return rc;
+    return be->axpy(mean, -(float)(1.0 / (double)before), pl_outer_get(o, "delta before"), o->n);
 }
 
 static int is_eager(const struct pl_outer *o) { return o->algorithm == &pl_outer_eager; }
@@ -55,7 +65,7 @@ static int is_eager(const struct pl_outer *o) { return o->algorithm == &pl_outer
 static int after_step(struct pl_outer *o, float *x)
 {
     const struct pl_backend *be = o->setup.be;
-    float *delta = pl_outer_get(o, "delta"), *g;
+    float *delta = pl_outer_get(o, "delta"), *mean = pl_outer_get(o, "mean");
     double squares;
     int rc;
     if (o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H) return PL_OUTER_GRADIENT;
@@ -68,13 +78,11 @@ static int after_step(struct pl_outer *o, float *x)
     o->counter[ROUND_WEIGHT] = isfinite(squares) &&
                                o->counter[PL_OUTER_TAKEN] > o->counter[PL_OUTER_SENT];
     if (!o->counter[ROUND_WEIGHT] && (rc = be->fill(delta, 0, o->n))) return rc;
-    if (o->counter[PL_OUTER_ROUNDS]) return PL_OUTER_RECEIVE;
+    if (o->counter[PEERS]) return PL_OUTER_RECEIVE;
     if (!is_eager(o)) return finish_round(o, x, NULL);
-    g = be->alloc(o->n * sizeof *g); /* mean^0 = 0 */
-    rc = g ? add_own(o, g) : PL_ENOMEM;
-    if (!rc) rc = finish_round(o, x, g);
-    be->free(g);
-    return rc;
+    rc = be->fill(mean, 0, o->n); /* mean^0 */
+    if (!rc) rc = add_own(o, mean);
+    return rc ? rc : finish_round(o, x, mean);
 }
 
 /* Sent after the outer step, and on its way during the next H inner steps. */
@@ -90,19 +98,15 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {
-    const struct pl_backend *be = o->setup.be;
-    double total = 0;
-    float *mean;
-    size_t bytes = pl_outer_coded_bytes(o->setup.coding, o->n);
-    int rc;
-    mean = be->alloc(o->n * sizeof *mean);
-    rc = mean ? pl_outer_mean(o, mean, &total, in, count, bytes, 0, o->n) : PL_ENOMEM;
-    if (!rc && total == 0) rc = be->fill(mean, 0, o->n);
+    float *mean = pl_outer_get(o, "mean");
+    const int has_mean = pl_outer_arrived(o, in, count);
+    int rc = has_mean < 0 ? has_mean : PL_OK;
+    if (!has_mean) rc = o->setup.be->fill(mean, 0, o->n);
     if (!rc && is_eager(o)) rc = add_own(o, mean);
-    if (!rc) rc = finish_round(o, x, total > 0 || is_eager(o) ? mean : NULL);
-    be->free(mean);
-    return rc;
+    return rc ? rc : finish_round(o, x, has_mean || is_eager(o) ? mean : NULL);
 }
+
+static size_t all_values(const struct pl_outer *o) { return o->n; }
 
 const struct pl_outer_algorithm pl_outer_delayed = {
     .name = "delayed",
@@ -114,6 +118,7 @@ const struct pl_outer_algorithm pl_outer_delayed = {
     .after_step = after_step,
     .message = message,
     .apply = apply,
+    .under_way = all_values,
     .bytes_per_step = pl_outer_vector_per_round,
 };
 
@@ -127,5 +132,6 @@ const struct pl_outer_algorithm pl_outer_eager = {
     .after_step = after_step,
     .message = message,
     .apply = apply,
+    .under_way = all_values,
     .bytes_per_step = pl_outer_vector_per_round,
 };

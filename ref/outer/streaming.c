@@ -28,10 +28,19 @@ static uint64_t *due(const struct pl_outer *o) { return (uint64_t *)pl_outer_get
 static uint64_t *taken(const struct pl_outer *o) { return (uint64_t *)pl_outer_get(o, "taken"); }
 static const int *offsets(const struct pl_outer *o) { return o->work; }
 
+static size_t values_of(const struct pl_outer *o, int p)
+{
+    size_t n = 0;
+    for (int i = 0; i < o->setup.count; i++)
+        if (o->setup.tensors[i].fragment == p) n += o->setup.tensors[i].n;
+    return n;
+}
+
 static int open_streaming(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     struct pl_outer_setup *s = &o->setup;
     int P = s->fragments, *kept, rc;
+    size_t n, largest = 0;
     if (P < 1 || P > PL_OUTER_FRAGMENTS_MAX || (!s->offsets && s->H % P))
         return pl_fail(err, PL_EUSE, "%d fragments: 1 to %d, and %d steps in equal parts", P,
                        PL_OUTER_FRAGMENTS_MAX, s->H);
@@ -44,7 +53,13 @@ static int open_streaming(struct pl_outer *o, const float *x, struct pl_err *err
         if (s->tensors[i].fragment < 0 || s->tensors[i].fragment >= P)
             return pl_fail(err, PL_EUSE, "tensor %d: in fragment %d of %d", i,
                            s->tensors[i].fragment, P);
+    for (int p = 0; p < P; p++) {
+        if (!(n = values_of(o, p)))
+            return pl_fail(err, PL_EUSE, "fragment %d of %d is empty", p, P);
+        if (n > largest) largest = n;
+    }
     if ((rc = pl_outer_open_phi(o, x))) return rc;
+    if (!pl_outer_add(o, "mean", largest * sizeof(float), 0)) return PL_ENOMEM;
     /* the step at which each fragment's exchange ends; 0: none under way */
     if (!pl_outer_add(o, "due", (size_t)P * sizeof(uint64_t), 1)) return PL_ENOMEM;
     /* inner steps taken until its last message */
@@ -85,14 +100,6 @@ static int after_step(struct pl_outer *o, float *x)
 {
     o->counter[CURSOR] = 0;
     return scan(o);
-}
-
-static size_t values_of(const struct pl_outer *o, int p)
-{
-    size_t n = 0;
-    for (int i = 0; i < o->setup.count; i++)
-        if (o->setup.tensors[i].fragment == p) n += o->setup.tensors[i].n;
-    return n;
 }
 
 /* Delta_{r,p}: the fragment's tensors one after the other */
@@ -141,34 +148,39 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
                  int count)
 {
     const struct pl_outer_setup *s = &o->setup;
-    int p = (int)o->counter[CURSOR], rc;
-    size_t n, at = 0;
-    float *phi = pl_outer_get(o, "phi"), *b = pl_outer_get(o, "momentum"), *mean;
-    double total = 0;
+    int p = (int)o->counter[CURSOR], has_mean, rc;
+    size_t at = 0;
+    float *phi = pl_outer_get(o, "phi"), *b = pl_outer_get(o, "momentum");
+    float *mean = pl_outer_get(o, "mean");
     if (o->counter[CURSOR] >= (uint64_t)s->fragments) return PL_EUSE;
-    n = values_of(o, p);
-    mean = s->be->alloc(n * sizeof *mean);
-    rc = mean ? pl_outer_mean(o, mean, &total, in, count, pl_outer_coded_bytes(s->coding, n), 0, n)
-              : PL_ENOMEM;
+    has_mean = pl_outer_arrived(o, in, count);
+    rc = has_mean < 0 ? has_mean : PL_OK;
     for (int i = 0; !rc && i < s->count; i++) {
         const struct pl_outer_tensor *t = &s->tensors[i];
         size_t k = t->offset;
         if (t->fragment != p) continue;
-        if (total > 0)
+        if (has_mean)
             rc = s->be->outer_nesterov(phi + k, b + k, mean + at, t->n, (float)s->mu, (float)s->nu);
-        if (!rc) rc = begin_at(o, x + k, phi + k, t->n, total > 0 ? s->alpha : 0);
+        if (!rc) rc = begin_at(o, x + k, phi + k, t->n, has_mean ? s->alpha : 0);
         at += t->n;
     }
-    s->be->free(mean);
     if (rc) return rc;
     due(o)[p] = 0;
-    if (total > 0) {
+    if (has_mean) {
         o->counter[DONE]++;
         o->counter[PL_OUTER_ROUNDS]++;
     }
     /* on the grid one fragment ends at a time */
     o->counter[CURSOR] = offsets(o)[0] != ON_GRID ? (uint64_t)p + 1 : (uint64_t)s->fragments;
     return scan(o);
+}
+
+/* That of the fragment which this step has reached; between steps, on the grid, of the one under
+ * way. */
+static size_t under_way(const struct pl_outer *o)
+{
+    const uint64_t P = (uint64_t)o->setup.fragments, p = o->counter[CURSOR];
+    return values_of(o, (int)(p < P ? p : o->counter[DONE] % P));
 }
 
 /* Every fragment once in H steps. */
@@ -191,5 +203,6 @@ const struct pl_outer_algorithm pl_outer_streaming = {
     .after_step = after_step,
     .message = message,
     .apply = apply,
+    .under_way = under_way,
     .bytes_per_step = bytes_per_step,
 };
