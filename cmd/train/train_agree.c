@@ -10,12 +10,14 @@
 /* Indented JSON has a line for each element of an array: 256 blocks take 20,000 bytes. */
 #define FILE_BYTES_MAX ((size_t)64 << 10)
 
-/* Those of potluck lab, but for such whose messages travel while peers train on. */
-const char *const train_algorithms[] = { "gradients", "powersgd",    "powersgd_own",
-                                         "diloco",    "local_sgd",   "sparseloco",
-                                         "noloco",    "partial",     "demo",
-                                         "dgc",       "onebit_adam", "delayed_nesterov",
-                                         NULL };
+/* Those of potluck lab, and PowerSGD by both rules. */
+const char *const train_algorithms[] = {
+    "gradients", "powersgd",   "powersgd_own", "diloco",
+    "local_sgd", "sparseloco", "noloco",       "partial",
+    "demo",      "dgc",        "onebit_adam",  "delayed_nesterov",
+    "streaming", "delayed",    "eager",        "delayed_gradients",
+    NULL
+};
 
 static const char *named(const char *const *names, const char *name)
 {

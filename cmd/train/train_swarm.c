@@ -40,15 +40,28 @@ struct swarm_trainer {
     double stepped_at;
 };
 
-static int64_t steps_of_epoch(const struct train_swarm *w)
+static int set_up(struct pl_outer_setup *setup, const struct train_swarm *w, struct pl_err *err)
 {
-    return train_has_local_steps(w) ? w->inner_steps : 1;
+    const struct pl_collaborative_options o = { .algorithm = w->algorithm,
+                                                .algorithm_settings = w->algorithm_settings,
+                                                .inner_steps = train_has_local_steps(w)
+                                                                   ? w->inner_steps
+                                                                   : 1,
+                                                .outer_lr = w->outer_lr,
+                                                .outer_momentum = w->outer_momentum };
+    return collaborative_outer_setup(setup, &o, err);
+}
+
+int64_t train_steps_of_epoch(const struct train_swarm *w)
+{
+    struct pl_outer_setup setup;
+    return !train_outer(w) || set_up(&setup, w, NULL) ? 1 : pl_outer_period(train_outer(w), &setup);
 }
 
 /* Steps of the run at an outer step, as the schedule and the log count them. */
 static uint64_t steps_at(const struct swarm_trainer *l, int64_t epoch)
 {
-    return (uint64_t)(epoch * steps_of_epoch(l->w));
+    return (uint64_t)(epoch * train_steps_of_epoch(l->w));
 }
 
 /* --- batches ---------------------------------------------------------------------------------- */
@@ -146,12 +159,12 @@ static int apply_delayed(void *context)
 }
 
 /* The report of an outer step has the mean loss of its inner ones. */
-static void end_outer_step(struct swarm_trainer *l, int64_t epoch)
+static void end_outer_step(struct swarm_trainer *l)
 {
     const double n = fmax(1, (double)l->samples);
     l->report.loss = (struct pl_dalle_loss){ l->sum.total / n, l->sum.text / n, l->sum.image / n };
     l->report.samples = l->samples;
-    l->t->step = steps_at(l, epoch);
+    l->t->step = l->w->job->outer->counter[PL_OUTER_STEPS];
     memset(&l->sum, 0, sizeof l->sum);
     l->samples = 0;
 }
@@ -239,7 +252,7 @@ static void report(void *context, const struct pl_collaborative_event *e)
     if (w->json) swarm_event_json(e);
     else if (!w->job->quiet)
         swarm_event_text(e, w->job->cmd, w->averaging->verify, (int64_t)steps_at(l, 1));
-    if (e->kind == PL_COLLABORATIVE_EPOCH && w->job->outer) end_outer_step(l, e->status.epoch);
+    if (e->kind == PL_COLLABORATIVE_EPOCH && w->job->outer) end_outer_step(l);
     if (e->kind == PL_COLLABORATIVE_EPOCH) {
         l->has_mates |= e->round.peers > 1;
         if (w->hooks->stepped(w->hooks->state, &l->report, began - l->stepped_at, &err))
@@ -304,13 +317,14 @@ static int64_t first_epoch(const struct swarm_trainer *l)
 {
     const struct pl_outer *o = l->w->job->outer;
     if (!o) return (int64_t)l->t->step;
-    return o->counter[PL_OUTER_STEPS] == l->t->step ? (int64_t)o->counter[PL_OUTER_ROUNDS]
-                                                    : (int64_t)l->t->step / steps_of_epoch(l->w);
+    return o->counter[PL_OUTER_STEPS] == l->t->step
+               ? (int64_t)o->counter[PL_OUTER_ROUNDS]
+               : (int64_t)l->t->step / train_steps_of_epoch(l->w);
 }
 
 static int64_t last_epoch(const struct swarm_trainer *l)
 {
-    return (int64_t)l->w->job->steps / steps_of_epoch(l->w);
+    return (int64_t)l->w->job->steps / train_steps_of_epoch(l->w);
 }
 
 /* The collaborative optimizer's default is not 0. */
@@ -403,16 +417,6 @@ static void print_addresses(const struct train_swarm *w, struct swarm *s)
     fflush(stdout);
 }
 
-static int set_up(struct pl_outer_setup *setup, const struct train_swarm *w, struct pl_err *err)
-{
-    const struct pl_collaborative_options o = { .algorithm = w->algorithm,
-                                                .algorithm_settings = w->algorithm_settings,
-                                                .inner_steps = steps_of_epoch(w),
-                                                .outer_lr = w->outer_lr,
-                                                .outer_momentum = w->outer_momentum };
-    return collaborative_outer_setup(setup, &o, err);
-}
-
 int train_settings(const struct train_swarm *w, struct pl_err *err)
 {
     struct pl_outer_setup setup;
@@ -447,7 +451,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     struct swarm_options so = join_options_swarm(w->join, job->cmd);
     struct pl_memory_plan memory;
     /* Peers report the target of an outer step. */
-    const int64_t target = job->target_batch * steps_of_epoch(w);
+    const int64_t target = job->target_batch * train_steps_of_epoch(w);
     struct preflight_join_options asks = { .swarm = &so,
                                            .run = w->run,
                                            .memory = &memory,

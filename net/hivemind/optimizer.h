@@ -164,10 +164,12 @@ struct pl_collaborative_options {
      *                       so its peers with PowerSGDGradientAverager may be in the run
      *   "powersgd_own"      the same by the textbook's rule, which keeps the error bounded when
      *                       peers come and go; for runs of potluck's peers only
-     *   any other name      an algorithm of paper/algorithms.md whose exchanges do not overlap with
-     *                       local steps: each peer gathers the messages of its whole group. For up
-     *                       to 32 of potluck's peers, all of which accept connections. onebit_adam,
-     *                       dgc and demo replace the local optimizer; compression has no effect
+     *   any other name      an algorithm of paper/algorithms.md: each peer gathers the messages of
+     *                       its whole group. For up to 32 of potluck's peers, all of which accept
+     *                       connections. onebit_adam, dgc and demo replace the local optimizer;
+     *                       compression has no effect. streaming, delayed, eager and
+     *                       delayed_gradients exchange while local steps go on; streaming has an
+     *                       epoch for each of its fragments, of inner_steps / fragments steps
      *
      * With local steps, epochs count outer steps; schedule and step get the number of the inner
      * step, counted from epoch * inner_steps. What does not go together: delay and verify with

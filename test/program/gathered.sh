@@ -10,21 +10,24 @@ alone() { # folder, options...
     "$POTLUCK" train --quiet --run alone --listen /ip4/127.0.0.1/tcp/0 --config test/program/tiny.json --limit 64 --threads 1 \
         --inner-steps 4 --target-batch 8 --batch 8 --no-check --keep 0 --lr 0.001 --out "$work/$out" "$@" >/dev/null 2>>"$work/log"
 }
-for a in sparseloco,topk=8 noloco, partial,share=0.1 delayed_nesterov,N=2 demo,topk=8 dgc,share=0.05 onebit_adam,warm_up=5; do
+for a in sparseloco,topk=8 noloco, partial,share=0.1 delayed_nesterov,N=2 demo,topk=8 dgc,share=0.05 onebit_adam,warm_up=5 \
+    streaming,fragments=2,tau=1 delayed, eager, delayed_gradients,; do
     name=${a%%,*} settings=${a#*,}
     check "$name trains" alone "$name" --algorithm "$name" --algorithm-settings "$settings" --steps 12 --save-every 4
     mkdir "$work/$name.two"
-    cp "$work/$name/checkpoint-000004.safetensors" "$work/$name/log.jsonl" "$work/$name.two"
+    # a fragment of streaming is sent one step early
+    cp "$work/$name"/checkpoint-00000[45].safetensors "$work/$name/log.jsonl" "$work/$name.two"
     check "$name goes on" alone "$name.two" --algorithm "$name" --algorithm-settings "$settings" --steps 12 --save-every 4 --resume
     check "$name, bit for bit" cmp "$work/$name/checkpoint-000012.safetensors" "$work/$name.two/checkpoint-000012.safetensors"
     check "$name has losses" sh -c "! grep -E '\"loss\": *0[,}.]' '$work/$name/log.jsonl'"
 done
 refuses 2 "expected a number from 1" "$POTLUCK" train --run r --algorithm sparseloco --algorithm-settings topk=0 --config test/program/tiny.json --out "$work/no"
 refuses 2 "takes neither --robust nor --client-mode" "$POTLUCK" train --run r --algorithm demo --client-mode --join /ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN --config test/program/tiny.json --out "$work/no" --no-check
-refuses 2 "streaming" "$POTLUCK" train --run r --algorithm streaming
+refuses 1 "3 fragments" "$POTLUCK" train --run r --algorithm streaming --inner-steps 4 --algorithm-settings fragments=3 \
+    --config test/program/tiny.json --out "$work/no"
 
-# --- three peers ---
-three_trainers --algorithm sparseloco --algorithm-settings topk=8
+# --- three peers; each exchange overlaps with the next local steps ---
+three_trainers --algorithm streaming --algorithm-settings fragments=2,tau=2
 kill -INT $third; wait $third
 check "it has left with a checkpoint" sh -c 'ls "$1" | grep -q checkpoint' sh "$work/o3"
 finish

@@ -32,11 +32,9 @@ static int has_server(const struct pl_outer *o)
 
 /* --- the digest of the parameters ------------------------------------------------------------- */
 
-#define DIGEST_BYTES 8 /* in front of each message */
-
 /* FNV-1a over the values that are equal, bit for bit, at all peers: phi, or x where gradients
- * travel. 0 if there are none: with noloco and partial peers differ, and demo's cosine transform
- * may round differently on other hardware. */
+ * travel. 0 if there are none: with noloco, partial and eager peers differ, and demo's cosine
+ * transform may round differently on other hardware. */
 static int digest_of(struct pl_collaborative *c, uint64_t *digest)
 {
     const struct pl_outer *o = c->outer.state;
@@ -46,7 +44,7 @@ static int digest_of(struct pl_collaborative *c, uint64_t *digest)
     int rc;
     *digest = 0;
     if (o->algorithm->exchange == PL_OUTER_GROUP || !strcmp(name, "partial") ||
-        !strcmp(name, "demo"))
+        !strcmp(name, "demo") || !strcmp(name, "eager"))
         return PL_OK;
     if (!(host = pl_alloc_unset(o->n, sizeof *host))) return PL_ENOMEM;
     rc = o->setup.be->get(host, phi ? phi : c->trainer.value, o->n * sizeof *host);
@@ -61,7 +59,7 @@ static int digest_of(struct pl_collaborative *c, uint64_t *digest)
 static uint64_t digest_in(const struct averager_message *m)
 {
     uint64_t digest = 0;
-    if (m->n > DIGEST_BYTES) pl_copy_little(&digest, m->data, sizeof digest, 1);
+    if (m->n > GATHER_DIGEST_BYTES) pl_copy_little(&digest, m->data, sizeof digest, 1);
     return digest;
 }
 
@@ -103,49 +101,67 @@ static void leave_out_diverged(struct pl_collaborative *c, struct averager_messa
 
 /* --- an exchange ------------------------------------------------------------------------------ */
 
-/* The bytes that are sent: digest, then message. The caller frees them. */
-static uint8_t *with_digest(struct pl_collaborative *c, const struct pl_outer_message *own)
+uint8_t *gather_message(struct pl_collaborative *c, const struct pl_outer_message *own)
 {
-    uint8_t *data = malloc(DIGEST_BYTES + own->bytes);
+    uint8_t *data = malloc(GATHER_DIGEST_BYTES + own->bytes);
     uint64_t digest;
     if (!data || digest_of(c, &digest)) {
         free(data);
         return NULL;
     }
     pl_copy_little(data, &digest, sizeof digest, 1);
-    memcpy(data + DIGEST_BYTES, own->data, own->bytes);
+    memcpy(data + GATHER_DIGEST_BYTES, own->data, own->bytes);
     return data;
 }
 
-int gather_exchange(struct pl_collaborative *c, float *gradient, const struct pl_outer_message *own,
-                    struct training_round *round)
+/* The messages go to the algorithm: now, or as a mean that it applies later. */
+static int give_messages(struct pl_collaborative *c, float *gradient,
+                         const struct pl_outer_message *in, size_t count)
+{
+    struct pl_outer *o = c->outer.state;
+    if (c->outer.overlaps) return pl_outer_arrive(o, in, (int)count);
+    return pl_outer_apply(o, c->trainer.value, gradient, in, (int)count);
+}
+
+int gather_end(struct pl_collaborative *c, float *gradient, uint8_t *data,
+               const struct pl_outer_message *own, struct training_round *round)
 {
     struct pl_outer *o = c->outer.state;
     struct averager_message *theirs = NULL;
-    struct pl_outer_message *in = NULL;
-    uint8_t *data = with_digest(c, own);
+    struct pl_outer_message *in = NULL, mine = *own;
     size_t count = 0;
     int next;
-    if (!data) return PL_ENOMEM;
-    training_gather(c->training, own->weight, data, DIGEST_BYTES + own->bytes, round);
-    free(data);
     if (!round->status) count = training_take_messages(c->training, &theirs);
     leave_out_diverged(c, theirs, count, round);
     if (count && !round->status && !(in = calloc(count, sizeof *in))) round->status = PL_ENOMEM;
-    for (size_t i = 0; in && i < count; i++)
-        in[i] = (struct pl_outer_message){ theirs[i].data + (theirs[i].n ? DIGEST_BYTES : 0),
-                                           theirs[i].n - (theirs[i].n ? DIGEST_BYTES : 0),
+    for (size_t i = 0; in && i < count; i++) {
+        const size_t head = theirs[i].n ? GATHER_DIGEST_BYTES : 0;
+        in[i] = (struct pl_outer_message){ theirs[i].data + head, theirs[i].n - head,
                                            theirs[i].weight, theirs[i].is_own ? 0 : (int)i + 1 };
+    }
     c->has_mixed |= count > 1;
     if (in && !has_server(o) && o->algorithm->exchange != PL_OUTER_GROUP)
         o->setup.peers = (int)count;
-    if (in) next = pl_outer_apply(o, c->trainer.value, gradient, in, (int)count);
-    else next = pl_outer_apply(o, c->trainer.value, gradient, own, round->is_alone);
+    mine.data = data + GATHER_DIGEST_BYTES;
+    if (in) next = give_messages(c, gradient, in, count);
+    else next = give_messages(c, gradient, &mine, (size_t)round->is_alone);
     for (size_t i = 0; i < count; i++) free(theirs[i].data);
     free(theirs);
     free(in);
     if (c->trainer.state->optimizer)
         pl_optimizer_written(c->trainer.state->optimizer, c->trainer.value);
+    return next;
+}
+
+int gather_exchange(struct pl_collaborative *c, float *gradient, const struct pl_outer_message *own,
+                    struct training_round *round)
+{
+    uint8_t *data = gather_message(c, own);
+    int next;
+    if (!data) return PL_ENOMEM;
+    training_gather(c->training, own->weight, data, GATHER_DIGEST_BYTES + own->bytes, round);
+    next = gather_end(c, gradient, data, own, round);
+    free(data);
     return next;
 }
 
@@ -164,6 +180,16 @@ static int fail_step(struct pl_collaborative *c, const struct training_round *ro
     return PL_OK;
 }
 
+/* A peer without samples has no gradient. NaN makes the algorithm send a message of weight 0 and
+ * keep its momentum and error feedback. */
+int gather_gradient(struct pl_collaborative *c, float **gradient, struct pl_err *err)
+{
+    const struct pl_outer *o = c->outer.state;
+    int rc = c->trainer.take_gradient(c->trainer.context, 0, gradient);
+    if (!rc && !c->now.samples) rc = o->setup.be->fill(*gradient, NAN, o->n);
+    return rc ? pl_fail(err, rc, "gradients: %s", pl_status_name(rc)) : PL_OK;
+}
+
 /* Our gradient, g = (sum over our samples) / n, becomes the algorithm's message. The messages of
  * all then change x; or they leave the mean in g (PL_OUTER_STEP), and the local optimizer steps. */
 int gather_take_step(struct pl_collaborative *c, struct pl_err *err)
@@ -174,13 +200,9 @@ int gather_take_step(struct pl_collaborative *c, struct pl_err *err)
     struct training_round round = { .peers = 0 };
     struct pl_outer_message own;
     float *gradient;
-    int next, rc = t->take_gradient(t->context, 0, &gradient);
-    if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
+    int next, rc = gather_gradient(c, &gradient, err);
+    if (rc) return rc;
     account.began = pl_seconds();
-    /* A peer without samples has no gradient. NaN makes the algorithm send a message of weight 0
-     * and keep its momentum and error feedback. */
-    if (!account.samples && (rc = o->setup.be->fill(gradient, NAN, o->n)))
-        return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     next = pl_outer_before_step(o, t->value, gradient,
                                 c->o.schedule ? c->o.schedule(c->o.context, c->epoch) : c->o.lr);
     for (int sent = 0; next == PL_OUTER_SEND; sent++) {
@@ -198,6 +220,10 @@ int gather_take_step(struct pl_collaborative *c, struct pl_err *err)
     }
     if (next == PL_OUTER_STEP) rc = t->step(t->context, c->epoch, 0, err);
     else t->drop(t->context);
+    if (rc == PL_EFORMAT && !collaborative_is_hopeless(c)) {
+        collaborative_recover(c, err->text);
+        return PL_OK;
+    }
     if (rc) return rc;
     memset(&c->now, 0, sizeof c->now);
     c->outer.is_delivered = 0;

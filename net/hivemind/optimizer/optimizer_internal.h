@@ -1,8 +1,9 @@
 /* optimizer_internal.h - shared by the parts of the collaborative optimizer: joining and leaving
  * (optimizer_open.c), steps (optimizer_step.c), delayed updates (optimizer_delay.c), inner and
- * outer steps (optimizer_local.c), messages of an algorithm (optimizer_gather.c), changes of our
- * state (optimizer_update.c), the memory between outer steps (optimizer_outer.c), a caller's plain
- * tensors (optimizer_tensors.c). Calls go down this list only. */
+ * outer steps (optimizer_local.c), exchanges that overlap with them (optimizer_overlap.c), messages
+ * of an algorithm (optimizer_gather.c), changes of our state (optimizer_update.c), the memory
+ * between outer steps (optimizer_outer.c), a caller's plain tensors (optimizer_tensors.c). Calls go
+ * down this list only. */
 #ifndef PL_OPTIMIZER_INTERNAL_H
 #define PL_OPTIMIZER_INTERNAL_H
 
@@ -41,17 +42,29 @@ struct delayed {
     struct pl_err why;
 };
 
+/* An exchange while local steps go on; optimizer_overlap.c. */
+struct overlapped {
+    int is_due;       /* our message is the next action, as soon as the others are ready */
+    int is_under_way; /* it has left */
+    uint8_t *data;    /* as it travels, and without its head: */
+    struct pl_outer_message own;
+    struct step_account account; /* of the steps before it */
+};
+
 /* Training by an algorithm of ref/outer; optimizer_local.c, optimizer_outer.c. */
 struct outer_training {
     struct pl_outer *state; /* the trainer's, or ours; NULL: gradients are averaged */
     struct pl_outer *own;
     int has_local_steps; /* its rounds are of changes of the parameters, not of gradients */
     int gathers;         /* peers take each other's messages */
-    int64_t samples;     /* accumulated for the next inner step */
-    int64_t inner;       /* inner steps since the last outer step */
-    double began;        /* when they began */
-    int is_undelivered;  /* they hold the change of a round that has failed */
-    int is_delivered;    /* some peer has the message of a round that has failed for us */
+    int is_new;          /* another peer's state, and no inner step since */
+    int overlaps;        /* while local steps go on */
+    struct overlapped overlap;
+    int64_t samples;    /* accumulated for the next inner step */
+    int64_t inner;      /* inner steps since the last outer step, or message */
+    double began;       /* when they began */
+    int is_undelivered; /* they hold the change of a round that has failed */
+    int is_delivered;   /* some peer has the message of a round that has failed for us */
 };
 
 /* Our place in the swarm. */
@@ -138,8 +151,30 @@ int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err);
  * begun. Without a partner in it they would delay their next outer step. */
 void local_join_state_round(struct pl_collaborative *c);
 
+/* --- optimizer_overlap.c */
+
+void overlap_close(struct pl_collaborative *c);
+/* The exchange under way, if there is one: its mean becomes state, and its epoch ends. */
+int overlap_end(struct pl_collaborative *c, int wait, struct pl_err *err);
+/* Does what the algorithm asks for after an inner step; sending waits for overlap_send. */
+int overlap_follow(struct pl_collaborative *c, int next, struct pl_err *err);
+int overlap_send(struct pl_collaborative *c, struct pl_err *err);
+/* The common step of gradients that are applied one step later. */
+int overlap_take_step(struct pl_collaborative *c, struct pl_err *err);
+
 /* --- optimizer_gather.c */
 
+#define GATHER_DIGEST_BYTES 8 /* in front of each message */
+
+/* Our message as it travels, behind the digest of our parameters; the caller frees it. */
+uint8_t *gather_message(struct pl_collaborative *c, const struct pl_outer_message *own);
+/* After the round: the messages of all, or our own if we are alone, go to the algorithm. own: ours,
+ * which is in `data` as it travelled. Returns what comes next; of an exchange that overlaps 1 if
+ * there is a mean. */
+int gather_end(struct pl_collaborative *c, float *gradient, uint8_t *data,
+               const struct pl_outer_message *own, struct training_round *round);
+/* g = (sum over our samples) / n, or NaN without samples. */
+int gather_gradient(struct pl_collaborative *c, float **gradient, struct pl_err *err);
 /* Our message to the group, theirs to us, and the algorithm's result. *round: how it went;
  * is_alone: with ours alone. Returns what comes next, or an error. */
 int gather_exchange(struct pl_collaborative *c, float *gradient, const struct pl_outer_message *own,
@@ -159,6 +194,9 @@ int local_keep_change(struct pl_collaborative *c, float **change);
 int local_loaded(struct pl_collaborative *c, const float *change);
 /* The step number that the local optimizer and its schedule get. */
 int64_t local_step_number(const struct pl_collaborative *c);
+/* Tells the swarm of the steps that the present period has already: those before a restart, or
+ * those of the peer whose state we have. */
+void local_report_steps(struct pl_collaborative *c);
 /* Into the saved state: a checkpoint knows its epoch by them. */
 void local_count_steps(struct pl_collaborative *c);
 

@@ -74,6 +74,11 @@ static int take_inner_step(struct pl_collaborative *c, struct pl_err *err)
     }
     local_drop(c);
     c->outer.inner++;
+    c->outer.is_new = 0;
+    if (c->outer.overlaps) {
+        if (next == PL_OUTER_STEP) next = pl_outer_after_step(o, c->trainer.value);
+        if ((rc = overlap_follow(c, next, err))) return rc;
+    }
     if (c->tensors) collaborative_tensors_publish(c->tensors);
     return PL_OK;
 }
@@ -174,6 +179,7 @@ int local_take_outer_step(struct pl_collaborative *c, struct pl_err *err)
     uint64_t rounds = o->counter[PL_OUTER_ROUNDS];
     float *x = c->trainer.value;
     int is_good, rc;
+    if (c->outer.overlaps) return overlap_send(c, err);
     /* Samples of an inner step that is not complete: they have been reported for this round. */
     if (c->outer.samples && (rc = take_inner_step(c, err))) return rc;
     account = c->now;

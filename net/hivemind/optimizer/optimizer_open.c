@@ -41,15 +41,6 @@ static void set_defaults(struct pl_collaborative_options *o)
     o->bandwidth = o->bandwidth > 0 ? o->bandwidth : o->bandwidth < 0 ? 0 : PL_BANDWIDTH_UNKNOWN;
 }
 
-/* Their messages travel while peers train on. */
-static int is_overlapped(const char *algorithm)
-{
-    static const char *const names[] = { "delayed_gradients", "streaming", "delayed", "eager" };
-    for (size_t i = 0; i < PL_COUNT(names); i++)
-        if (!strcmp(names[i], algorithm)) return 1;
-    return 0;
-}
-
 static int is_powersgd(const struct pl_collaborative_options *o)
 {
     return !strcmp(o->algorithm, "powersgd") || !strcmp(o->algorithm, "powersgd_own");
@@ -78,11 +69,6 @@ static int check_options(const struct pl_collaborative_run *run,
         return pl_fail(err, PL_EUSE,
                        "algorithm '%.40s': expected gradients, powersgd_own, or another one of "
                        "paper/algorithms.md, by its name there",
-                       o->algorithm);
-    if (is_overlapped(o->algorithm))
-        return pl_fail(err, PL_EUSE,
-                       "algorithm %s: its exchanges take as long as local steps, which peers of a "
-                       "run cannot do yet; potluck lab simulates it",
                        o->algorithm);
     if (collaborative_gathers(o) && (run->client_mode || o->clip != 0))
         return pl_fail(err, PL_EUSE,
@@ -311,7 +297,7 @@ static int enter_run(struct pl_collaborative *c, struct pl_err *err)
     if (loaded == PL_EIO) collaborative_warn(c, why.text);
     collaborative_share(c);
     /* Local steps from before a restart count for the round that they belong to. */
-    if (c->outer.inner) training_add(c->training, c->outer.inner * c->o.target_batch, 0);
+    if (c->o.fresh || loaded) local_report_steps(c);
     return PL_OK;
 }
 
@@ -368,6 +354,7 @@ void pl_collaborative_close(struct pl_collaborative *c)
     delayed_close(c);
     if (c->trainer.state) optimizer_state_host_free(c->trainer.state, c->host);
     leave_swarm(&c->member);
+    overlap_close(c);
     local_close(c);
     collaborative_tensors_close(c->tensors);
     free(c);

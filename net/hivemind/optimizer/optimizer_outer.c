@@ -12,7 +12,9 @@
 
 int64_t local_step_number(const struct pl_collaborative *c)
 {
-    return c->outer.state ? c->epoch * c->o.inner_steps + c->outer.inner : c->epoch;
+    return c->outer.state
+               ? c->epoch * c->o.inner_steps + c->outer.inner - pl_outer_lead(c->outer.state)
+               : c->epoch;
 }
 
 /* The counters of the saved state are those of the run: a checkpoint knows its epoch by them. */
@@ -20,6 +22,21 @@ void local_count_steps(struct pl_collaborative *c)
 {
     c->outer.state->counter[PL_OUTER_ROUNDS] = (uint64_t)c->epoch;
     c->outer.state->counter[PL_OUTER_STEPS] = (uint64_t)local_step_number(c);
+}
+
+void local_report_steps(struct pl_collaborative *c)
+{
+    if (c->outer.inner) training_add(c->training, c->outer.inner * c->o.target_batch, 0);
+}
+
+/* The inner steps of the present period, by the state's counters; at most `most`. */
+static int64_t inner_steps_of(const struct pl_collaborative *c, int64_t most)
+{
+    const struct pl_outer *o = c->outer.state;
+    const int64_t lead = pl_outer_lead(o), steps = (int64_t)o->counter[PL_OUTER_STEPS];
+    const int64_t inner = steps + lead - c->epoch * c->o.inner_steps;
+    return o->counter[PL_OUTER_ROUNDS] == (uint64_t)c->epoch && inner >= 0 && inner <= most ? inner
+                                                                                            : lead;
 }
 
 void local_drop(struct pl_collaborative *c)
@@ -48,7 +65,12 @@ int local_loaded(struct pl_collaborative *c, const float *change)
     /* Others have what our error feedback has taken back: it must not be sent twice. */
     int rc = c->outer.is_delivered ? pl_outer_join(c->outer.state) : PL_OK;
     if (rc) return rc;
-    c->outer.inner = 0;
+    /* Overlapping exchanges: we join the period that the others are in. */
+    c->outer.inner = c->outer.overlaps && c->outer.has_local_steps
+                         ? inner_steps_of(c, c->o.inner_steps)
+                         : 0;
+    c->outer.overlap.is_due = c->outer.inner == c->o.inner_steps;
+    c->outer.is_new = 1;
     c->outer.is_undelivered = c->outer.is_delivered = 0;
     c->outer.began = pl_seconds();
     local_count_steps(c);
@@ -84,11 +106,11 @@ int local_open(struct pl_collaborative *c, struct pl_err *err)
     const struct pl_collaborative_options *o = &c->o;
     const struct pl_outer_algorithm *algorithm = pl_outer_find(o->algorithm);
     struct pl_outer_setup setup;
-    uint64_t steps;
     int rc = PL_OK;
     if (collaborative_averages_gradients(o)) return PL_OK;
     c->outer.state = c->trainer.outer;
     c->outer.gathers = collaborative_gathers(o) != NULL;
+    c->outer.overlaps = algorithm->under_way != NULL;
     c->outer.has_local_steps = !algorithm->sends_gradients;
     if (c->outer.gathers) c->o.average_state_every = INT64_MAX; /* phi is equal, or need not be */
     if (!c->outer.has_local_steps) c->o.inner_steps = 1;
@@ -103,10 +125,9 @@ int local_open(struct pl_collaborative *c, struct pl_err *err)
         pl_fail(err, rc, "no memory");
     if (rc) return rc;
     /* A state that was saved between two outer steps has made some inner ones. */
-    steps = c->outer.state->counter[PL_OUTER_STEPS];
-    if (c->outer.state->counter[PL_OUTER_ROUNDS] == (uint64_t)c->epoch &&
-        steps > (uint64_t)local_step_number(c))
-        c->outer.inner = (int64_t)steps - local_step_number(c);
+    c->o.inner_steps = pl_outer_period(algorithm, &c->outer.state->setup);
+    if (c->outer.has_local_steps) c->outer.inner = inner_steps_of(c, INT64_MAX);
+    c->outer.overlap.is_due = c->outer.overlaps && c->outer.inner == c->o.inner_steps;
     local_count_steps(c);
     c->outer.began = pl_seconds();
     return PL_OK;

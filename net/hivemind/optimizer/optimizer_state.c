@@ -148,6 +148,7 @@ int optimizer_state_open_outer(struct pl_outer **outer, const struct optimizer_s
                                         .axes = type->dims };
         memcpy(to->shape, type->size, (size_t)type->dims * sizeof *to->shape);
     }
+    pl_outer_cut(tensors, (int)s->count, setup->fragments);
     setup->be = s->be;
     setup->tensors = tensors;
     setup->count = (int)s->count;

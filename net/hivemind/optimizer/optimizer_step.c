@@ -82,6 +82,13 @@ static int take_common_step(struct pl_collaborative *c, struct pl_err *err)
     return rc ? rc : collaborative_stepped(c, &account, &round);
 }
 
+/* Waits for whatever has been sent: a delayed step, or an exchange that overlaps with steps. */
+static int finish_pending(struct pl_collaborative *c, struct pl_err *err)
+{
+    int rc = delayed_advance(c, 1, err);
+    return rc ? rc : overlap_end(c, 1, err);
+}
+
 /* --- batches ---------------------------------------------------------------------------------- */
 
 /* Steps 3 to 5 of an epoch: count the samples, report them, and step if the target batch is there.
@@ -94,6 +101,8 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     struct pl_err warning;
     /* A departing gradient must have left first: from then on samples count for the next epoch. */
     int rc = delayed_wait_copied(c, err);
+    /* A state that was taken just when the message was due. */
+    if (!rc && c->outer.overlap.is_due) rc = overlap_send(c, err);
     if (rc) return rc;
     if (samples) {
         c->now.samples += samples;
@@ -112,15 +121,18 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     if (advice == TRAINING_WAIT_SLOWER) advice = local_wait(c);
     if (advice == TRAINING_CATCH_UP) {
         /* A step on its way must not come after the state that replaces its parameters. */
-        if ((rc = delayed_advance(c, 1, err))) return rc;
+        if ((rc = finish_pending(c, err))) return rc;
         catch_up(c);
         return PL_OK;
     }
+    /* The algorithm counts steps, the swarm samples. */
+    if (c->outer.overlap.is_due) advice = TRAINING_UPDATE;
     e.due = advice == TRAINING_UPDATE;
     e.samples = c->now.samples;
     collaborative_report(c, &e);
     if (!e.due) return PL_OK;
     if (c->outer.has_local_steps) return local_take_outer_step(c, err);
+    if (c->outer.overlaps) return overlap_take_step(c, err);
     if (c->outer.gathers) return gather_take_step(c, err);
     return c->o.delay == PL_DELAY_NONE ? take_common_step(c, err) : delayed_begin(c, err);
 }
@@ -150,6 +162,7 @@ static int must_wait(const struct pl_collaborative *c)
 static int end_step(struct pl_collaborative *c, int rc, struct pl_err *err)
 {
     if (!rc) rc = delayed_advance(c, must_wait(c), err);
+    if (!rc) rc = overlap_end(c, 0, err);
     /* Local steps go on from where they are: phi is corrected before its next outer step. */
     if (!rc && c->delayed.state != DELAYED_COPYING && !c->outer.state &&
         (rc = collaborative_correct(c)))
@@ -169,7 +182,7 @@ static int discard(struct pl_collaborative *c, const char *why, struct pl_err *e
     memcpy(text, why, strnlen(why, sizeof text - 1) + 1);
     text[sizeof text - 1] = 0;
     if (collaborative_is_hopeless(c)) return pl_fail(err, PL_EFORMAT, "%s", text);
-    if ((rc = delayed_advance(c, 1, err))) return rc;
+    if ((rc = finish_pending(c, err))) return rc;
     collaborative_recover(c, text);
     return PL_OK;
 }
@@ -211,7 +224,7 @@ int pl_collaborative_finish(struct pl_collaborative *c, struct pl_err *err)
     struct pl_err own;
     if (!err) err = &own;
     if (is_over(c, err)) return c->failed;
-    return end_step(c, delayed_advance(c, 1, err), err);
+    return end_step(c, finish_pending(c, err), err);
 }
 
 int64_t pl_collaborative_epoch(const struct pl_collaborative *c) { return c->epoch; }

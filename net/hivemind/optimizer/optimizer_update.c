@@ -156,6 +156,7 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     forget_accumulated(c);
     c->has_mixed = 1;
     training_set_epoch(c->training, c->epoch);
+    local_report_steps(c);
     e.seconds = pl_seconds() - began;
     if (unconfirmed)
         e.text = "its state comes from one donor that no other confirmed, and must be trusted: "

@@ -87,7 +87,8 @@ static void add_here(void *context)
     /* Speed counts the computation of batches only: rounds and downloads do not make a peer
      * slow. */
     if (w->number && w->seconds > 0) performance_add(&c->own.speed, (double)w->number, w->seconds);
-    training_count_batch(c, w->number, w->seconds);
+    /* Samples without a time are older than this process, or another peer's. */
+    if (w->seconds > 0) training_count_batch(c, w->number, w->seconds);
     if (c->own.phase == EPOCH_OVERLAPPED) { /* these samples are the next epoch's */
         c->own.next_samples = progress_plus(c->own.next_samples, w->number);
         w->advice = TRAINING_GO_ON;

@@ -152,6 +152,9 @@ size_t training_take_messages(struct training *c, struct averager_message **mess
  * Meanwhile the swarm sees a peer in its round: slower peers still come to it, and do not
  * believe that they are late. */
 void training_begin_average(struct training *c, float *const *gradient);
+/* The same with a message, which is copied; its epoch ends with the round if that was good. 1: no
+ * other peer is there, and the round ends at once. */
+int training_begin_gather(struct training *c, double weight, const uint8_t *data, size_t n);
 /* 1: the round has ended, *r is its result, and no older round of the parameters is under way.
  * wait: until then. */
 int training_end_average(struct training *c, struct training_round *r, int wait);

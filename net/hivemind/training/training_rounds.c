@@ -61,7 +61,10 @@ static void begin_epoch(struct training *c, int64_t samples)
 static void end_delayed_round(struct training *c)
 {
     c->own.phase = EPOCH_BEGUN;
-    begin_epoch(c, c->own.next_samples);
+    /* Without the others' messages there is no step. */
+    if (c->o.gathers && c->gradient.result.status && !c->gradient.is_alone)
+        c->own.samples = c->own.next_samples;
+    else begin_epoch(c, c->own.next_samples);
     c->own.next_samples = 0;
     training_report(c);
     training_poll_again(c);
@@ -423,6 +426,14 @@ void training_begin_average(struct training *c, float *const *gradient)
     loop_call(c->loop, begin_delayed_average, &w);
 }
 
+int training_begin_gather(struct training *c, double weight, const uint8_t *data, size_t n)
+{
+    struct request w = { .c = c, .message = data, .message_n = n, .seconds = weight };
+    c->gradient.is_bad = 0;
+    loop_call(c->loop, begin_delayed_average, &w);
+    return c->gradient.is_alone;
+}
+
 /* Waits for the end of a delayed round; there is nothing to wait for if it has ended. */
 static void wait_gradient_round(void *context)
 {
@@ -453,6 +464,7 @@ int training_end_average(struct training *c, struct training_round *r, int wait)
     }
     *r = c->gradient.result;
     r->samples = c->gradient.samples;
+    r->is_alone = c->gradient.is_alone && !c->gradient.is_bad;
     explain_failure(c, r, c->gradient.is_bad);
     return 1;
 }

@@ -19,12 +19,13 @@
 #define W 64
 #define B 64 /* as buffers are aligned: no gap is between tensors */
 #define N (W + B)
-#define INNER 3
+#define INNER 4
 #define EPOCHS 4
 #define EPOCHS_MAX 24 /* where a peer comes back in between */
 #define SAMPLES 8     /* of a batch, and of an inner step */
 #define RATE 0.125f
-#define LIMIT 120.0 /* s */
+#define STEPS_MAX 64 /* inner ones, where exchanges overlap with them */
+#define LIMIT 120.0  /* s */
 
 static const struct algorithm {
     const char *name, *settings;
@@ -39,6 +40,14 @@ static const struct algorithm {
     { "onebit_adam", "warm_up=2,beta2=0.9", 0 },
 };
 
+/* Their exchanges take as long as local steps. */
+static const struct algorithm overlapped[] = {
+    { "streaming", "fragments=2,tau=1,alpha=0.25", 0 },
+    { "delayed", "coding=e3m0", 0 },
+    { "eager", "", 1 },
+    { "delayed_gradients", "", 0 },
+};
+
 struct peer {
     int number, is_local;
     const struct algorithm *algorithm;
@@ -46,6 +55,8 @@ struct peer {
     float w[W], b[B];
     float after[EPOCHS_MAX + 1][N]; /* x right after each common step */
     size_t group[EPOCHS_MAX + 1];
+    float at[STEPS_MAX + 1][N]; /* overlapped: x after each inner step, and after[] has phi */
+    int64_t last;               /* of these steps */
     int loads, failed, diverged;
     int is_left_out, is_back; /* it has diverged; and has taken a state since */
     int spoils;               /* its phi, before the third outer step */
@@ -89,11 +100,20 @@ static void values_of(const struct peer *p, float x[N])
     memcpy(x + B, p->w, sizeof p->w);
 }
 
+/* What all peers have in common. */
+static void common_values(const struct peer *p, float x[N])
+{
+    const struct pl_outer *o = p->c->outer.state;
+    const float *phi = pl_outer_get(o, "phi");
+    if (o->algorithm->under_way && phi) memcpy(x, phi, N * sizeof *x);
+    else values_of(p, x);
+}
+
 static void report(void *context, const struct pl_collaborative_event *e)
 {
     struct peer *p = context;
     if (e->kind == PL_COLLABORATIVE_EPOCH && e->status.epoch <= EPOCHS_MAX) {
-        values_of(p, p->after[e->status.epoch]);
+        common_values(p, p->after[e->status.epoch]);
         p->group[e->status.epoch] = e->round.status ? 1 : e->round.peers;
         if (p->is_back && p->group[e->status.epoch] == 3 && last_epoch == EPOCHS_MAX)
             last_epoch = e->status.epoch;
@@ -161,9 +181,13 @@ static int step(struct peer *p, int64_t samples)
 {
     float gw[W], gb[B];
     const float *gradient[] = { gb, gw };
+    int rc;
     gradient_at(p->number, p->b, gb, B, 0);
     gradient_at(p->number, p->w, gw, W, B);
-    return pl_collaborative_step(p->c, gradient, samples, 1, &p->err);
+    rc = pl_collaborative_step(p->c, gradient, samples, 1, &p->err);
+    p->last = (int64_t)p->c->outer.state->counter[PL_OUTER_STEPS];
+    if (p->last <= STEPS_MAX) values_of(p, p->at[p->last]);
+    return rc;
 }
 
 /* --- what ref/outer makes of it, with the messages in this order ------------------------------- */
@@ -219,13 +243,12 @@ static void one_round(struct world *w)
     for (int r = 0; r < w->R; r++) free(kept[r]);
 }
 
-static void reference(const struct algorithm *a, int R, int is_reversed, float x[EPOCHS + 1][2][N])
+static void open_world(struct world *w, const struct algorithm *a)
 {
-    const struct pl_outer_tensor tensors[] = { { 0, B, 1, { B }, 0 }, { B, W, 2, { 8, 8 }, 0 } };
+    struct pl_outer_tensor tensors[] = { { 0, B, 1, { B }, 0 }, { B, W, 2, { 8, 8 }, 0 } };
     const struct pl_outer_algorithm *algorithm = pl_outer_find(a->name);
-    struct world w = { .R = R, .is_reversed = is_reversed };
+    static struct pl_backend be;
     struct pl_outer_setup s;
-    struct pl_backend be;
     pl_backend_ref(&be);
     pl_outer_defaults(&s);
     assert_int_equal(pl_outer_set_all(&s, a->settings, NULL), PL_OK);
@@ -234,15 +257,69 @@ static void reference(const struct algorithm *a, int R, int is_reversed, float x
     s.count = 2;
     s.H = algorithm->sends_gradients ? 1 : INNER;
     if (algorithm->exchange == PL_OUTER_GROUP) s.peers = s.group;
-    for (int r = 0; r < R; r++) {
-        first_values(w.x[r]);
-        assert_int_equal(pl_outer_open(&w.o[r], algorithm, &s, w.x[r], NULL), PL_OK);
+    pl_outer_cut(tensors, 2, s.fragments);
+    for (int r = 0; r < w->R; r++) {
+        first_values(w->x[r]);
+        assert_int_equal(pl_outer_open(&w->o[r], algorithm, &s, w->x[r], NULL), PL_OK);
     }
+}
+
+static void reference(const struct algorithm *a, int R, int is_reversed, float x[EPOCHS + 1][2][N])
+{
+    struct world w = { .R = R, .is_reversed = is_reversed };
+    open_world(&w, a);
     memcpy(x[0], w.x, sizeof w.x);
     for (int t = 1; t <= EPOCHS; t++) {
         one_round(&w);
         memcpy(x[t], w.x, sizeof w.x);
     }
+    for (int r = 0; r < R; r++) pl_outer_close(w.o[r]);
+}
+
+/* The same step by step, where exchanges overlap: each peer receives the exchange that it has not
+ * applied yet. at[s]: x after s inner steps. */
+struct exchanges {
+    struct pl_outer_message m[STEPS_MAX][2];
+    int sent[2], applied[2];
+};
+
+static void one_step(struct world *w, struct exchanges *e, int r)
+{
+    struct pl_outer_message *m;
+    int next;
+    gradient_at(r, w->x[r], w->g[r], B, 0);
+    gradient_at(r, w->x[r] + B, w->g[r] + B, W, B);
+    next = pl_outer_before_step(w->o[r], w->x[r], w->g[r], RATE);
+    while (next != PL_OUTER_GRADIENT) switch (next) {
+        case PL_OUTER_STEP:
+            for (int i = 0; i < N; i++) w->x[r][i] -= RATE * w->g[r][i];
+            next = pl_outer_after_step(w->o[r], w->x[r]);
+            break;
+        case PL_OUTER_SEND:
+            m = &e->m[e->sent[r]++][r];
+            next = pl_outer_message(w->o[r], m, w->x[r], w->g[r]);
+            m->data = memcpy(malloc(m->bytes), m->data, m->bytes);
+            break;
+        case PL_OUTER_RECEIVE:
+            assert_true(e->applied[r] < e->sent[0] && e->applied[r] < e->sent[w->R - 1]);
+            next = apply(w, r, e->m[e->applied[r]++], w->R);
+            break;
+        default: fail();
+        }
+}
+
+static void overlapped_reference(const struct algorithm *a, int R, int is_reversed,
+                                 float at[STEPS_MAX + 1][2][N])
+{
+    struct exchanges e = { .sent = { 0 } };
+    struct world w = { .R = R, .is_reversed = is_reversed };
+    open_world(&w, a);
+    for (int s = 1; s <= STEPS_MAX; s++) {
+        for (int r = 0; r < R; r++) one_step(&w, &e, r);
+        memcpy(at[s], w.x, sizeof w.x);
+    }
+    for (int k = 0; k < STEPS_MAX; k++)
+        for (int r = 0; r < R; r++) free(e.m[k][r].data);
     for (int r = 0; r < R; r++) pl_outer_close(w.o[r]);
 }
 
@@ -261,6 +338,27 @@ static void alone_equals_the_reference(void **state)
         for (int t = 1; t <= EPOCHS; t++)
             if (memcmp(p->after[t], want[t][0], sizeof want[t][0]))
                 fail_msg("%s, epoch %d", algorithms[a].name, t);
+        close_peer(p);
+    }
+}
+
+static int follows(const struct peer *p, int r, float want[STEPS_MAX + 1][2][N])
+{
+    for (int64_t s = 1; s <= p->last; s++)
+        if (memcmp(p->at[s], want[s][r], sizeof want[s][r])) return 0;
+    return p->last > EPOCHS * (p->is_local ? INNER / 2 : 1) - 1;
+}
+
+static void overlapped_alone_equals_the_reference(void **state)
+{
+    static float want[STEPS_MAX + 1][2][N];
+    (void)state;
+    for (size_t a = 0; a < PL_COUNT(overlapped); a++) {
+        struct peer *p = new_peer(0, &overlapped[a], NULL, 1);
+        overlapped_reference(&overlapped[a], 1, 0, want);
+        for (int i = 0; i < EPOCHS * INNER; i++) assert_int_equal(step(p, SAMPLES), PL_OK);
+        assert_int_equal(p->last, EPOCHS * INNER);
+        if (!follows(p, 0, want)) fail_msg("%s", overlapped[a].name);
         close_peer(p);
     }
 }
@@ -302,11 +400,13 @@ static void assert_bytes(const struct peer *p)
 {
     const struct pl_outer *o = p->c->outer.state;
     const struct report_record r = totals_of(p->c->training);
-    double bytes = pl_outer_bytes_per_step(o) * o->setup.H * EPOCHS;
+    /* One that overlaps with steps may have been followed by the next. */
+    const double rounds = o->algorithm->under_way ? (double)r.rounds : EPOCHS;
+    double bytes = pl_outer_bytes_per_step(o) * pl_outer_period(o->algorithm, &o->setup) * rounds;
     /* 1-bit Adam warms up with whole gradients, and here sends nothing to a server */
     if (!strcmp(p->algorithm->name, "onebit_adam"))
         bytes = 2 * sizeof(float) * N + (EPOCHS - 2) * (pl_outer_bytes_per_step(o) / 2);
-    if (r.rounds != EPOCHS || fabs((double)r.sent - bytes - 32 * EPOCHS) > 0.5)
+    if (r.rounds < EPOCHS || r.rounds > rounds || fabs((double)r.sent - bytes - 32 * rounds) > 0.5)
         fail_msg("%s: %lld bytes in %lld rounds, expected %g", p->algorithm->name,
                  (long long)r.sent, (long long)r.rounds, bytes);
 }
@@ -322,12 +422,15 @@ static int equals(struct peer *const p[2], float want[EPOCHS + 1][2][N])
 static void two_peers_and_a_newcomer(const struct algorithm *a)
 {
     static float want[EPOCHS + 1][2][N], reversed[EPOCHS + 1][2][N];
+    static float steps[2][STEPS_MAX + 1][2][N];
+    const int is_overlapped = pl_outer_find(a->name)->under_way != NULL;
     struct peer *p[2], *late;
     float x[N];
     known = first_steps = 0;
     last_epoch = EPOCHS;
-    reference(a, 2, 0, want);
-    reference(a, 2, 1, reversed);
+    if (!is_overlapped) reference(a, 2, 0, want);
+    if (!is_overlapped) reference(a, 2, 1, reversed);
+    for (int i = 0; is_overlapped && i < 2; i++) overlapped_reference(a, 2, i, steps[i]);
     p[0] = new_peer(0, a, NULL, 2);
     snprintf(address, sizeof address, "%s", pl_collaborative_address(p[0]->c));
     p[1] = new_peer(1, a, address, 2);
@@ -341,13 +444,19 @@ static void two_peers_and_a_newcomer(const struct algorithm *a)
         if (p[r]->rc) fail_msg("peer %d: %s", r, p[r]->err.text);
         for (int t = 1; t <= EPOCHS; t++) assert_int_equal(p[r]->group[t], 2);
     }
-    if (!equals(p, want) && !equals(p, reversed)) fail_msg("%s", a->name);
+    if (!(is_overlapped ? follows(p[0], 0, steps[0]) && follows(p[1], 1, steps[0])
+                        : equals(p, want)) &&
+        !(is_overlapped ? follows(p[0], 0, steps[1]) && follows(p[1], 1, steps[1])
+                        : equals(p, reversed)))
+        fail_msg("%s", a->name);
     if (!a->is_different) assert_memory_equal(p[0]->after[EPOCHS], p[1]->after[EPOCHS], sizeof x);
     assert_int_equal(late->loads, 1);
     assert_int_equal(late->loaded_epoch, EPOCHS);
     values_of(late, x);
     assert_true(!memcmp(x, p[0]->after[EPOCHS], sizeof x) ||
                 !memcmp(x, p[1]->after[EPOCHS], sizeof x));
+    assert_true(!is_overlapped || late->c->outer.inner == p[0]->c->outer.inner ||
+                late->c->outer.inner == p[1]->c->outer.inner);
     { /* all that peers share of the algorithm's state, too */
         const size_t n = pl_outer_shared_bytes(late->c->outer.state);
         uint8_t *mine = malloc(n), *theirs[2] = { malloc(n), malloc(n) };
@@ -364,31 +473,34 @@ static void two_peers_and_a_newcomer(const struct algorithm *a)
     close_peer(late);
 }
 
-#define SWARM(i) \
-    static void swarm_##i(void **state) \
+#define SWARM(list, i) \
+    static void list##_##i(void **state) \
     { \
         (void)state; \
-        two_peers_and_a_newcomer(&algorithms[i]); \
+        two_peers_and_a_newcomer(&list[i]); \
     }
-SWARM(0)
-SWARM(1)
-SWARM(2)
-SWARM(3)
-SWARM(4)
-SWARM(5)
-SWARM(6)
+SWARM(algorithms, 0)
+SWARM(algorithms, 1)
+SWARM(algorithms, 2)
+SWARM(algorithms, 3)
+SWARM(algorithms, 4)
+SWARM(algorithms, 5)
+SWARM(algorithms, 6)
+SWARM(overlapped, 0)
+SWARM(overlapped, 1)
+SWARM(overlapped, 2)
+SWARM(overlapped, 3)
 
 /* One bit of one peer's phi would be enough: the others name it and step without it, and it takes
  * their state over. */
-static void a_diverged_peer_resynchronizes(void **state)
+static void resynchronize(const struct algorithm *a)
 {
     struct peer *p[3];
-    (void)state;
     known = first_steps = 0;
     last_epoch = EPOCHS_MAX;
-    p[0] = new_peer(0, &algorithms[0], NULL, 3);
+    p[0] = new_peer(0, a, NULL, 3);
     snprintf(address, sizeof address, "%s", pl_collaborative_address(p[0]->c));
-    for (int r = 1; r < 3; r++) p[r] = new_peer(r, &algorithms[0], address, 3);
+    for (int r = 1; r < 3; r++) p[r] = new_peer(r, a, address, 3);
     p[1]->spoils = 1;
     for (int r = 0; r < 3; r++) { /* slow enough that a peer which was left out can catch up */
         p[r]->step_ms = 250;
@@ -411,6 +523,19 @@ static void a_diverged_peer_resynchronizes(void **state)
                             sizeof p[0]->after[0]);
     }
     for (int r = 2; r >= 0; r--) close_peer(p[r]);
+}
+
+static void a_diverged_peer_resynchronizes(void **state)
+{
+    (void)state;
+    resynchronize(&algorithms[0]);
+}
+
+/* It comes back while an exchange of the others is under way, or has not been applied yet. */
+static void a_diverged_peer_resynchronizes_overlapped(void **state)
+{
+    (void)state;
+    resynchronize(&overlapped[1]);
 }
 
 /* A peer that reports samples and never comes: no step, and nothing of the own work is lost: the next
@@ -450,6 +575,31 @@ static void failed_round_keeps_local_work(void **state)
     }
 }
 
+/* The same while the next steps go on: at the second message there is no mean, and x goes back to
+ * phi, which has not moved. */
+static void failed_exchange_brings_nothing(void **state)
+{
+    struct pl_collaborative_status s = { .peers = 0 };
+    struct peer *p = new_peer(0, &overlapped[1], NULL, 1), *silent;
+    float first[N], x[N];
+    (void)state;
+    snprintf(address, sizeof address, "%s", pl_collaborative_address(p->c));
+    silent = new_peer(1, &overlapped[1], address, 1);
+    assert_int_equal(step(silent, SAMPLES), PL_OK);
+    for (int i = 0; i < 600 && s.peers < 2; i++) {
+        usleep(50000);
+        assert_int_equal(step(p, 0), PL_OK);
+        pl_collaborative_status(p->c, &s);
+    }
+    for (int h = 0; h < 2 * INNER; h++) assert_int_equal(step(p, SAMPLES), PL_OK);
+    assert_int_equal(p->failed, 1);
+    first_values(first);
+    values_of(p, x);
+    assert_memory_equal(x, first, sizeof x);
+    close_peer(silent);
+    close_peer(p);
+}
+
 static void refused_options(void **state)
 {
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
@@ -485,15 +635,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_equals_the_reference),
-        cmocka_unit_test(swarm_0),
-        cmocka_unit_test(swarm_1),
-        cmocka_unit_test(swarm_2),
-        cmocka_unit_test(swarm_3),
-        cmocka_unit_test(swarm_4),
-        cmocka_unit_test(swarm_5),
-        cmocka_unit_test(swarm_6),
+        cmocka_unit_test(algorithms_0),
+        cmocka_unit_test(algorithms_1),
+        cmocka_unit_test(algorithms_2),
+        cmocka_unit_test(algorithms_3),
+        cmocka_unit_test(algorithms_4),
+        cmocka_unit_test(algorithms_5),
+        cmocka_unit_test(algorithms_6),
+        cmocka_unit_test(overlapped_alone_equals_the_reference),
+        cmocka_unit_test(overlapped_0),
+        cmocka_unit_test(overlapped_1),
+        cmocka_unit_test(overlapped_2),
+        cmocka_unit_test(overlapped_3),
         cmocka_unit_test(a_diverged_peer_resynchronizes),
+        cmocka_unit_test(a_diverged_peer_resynchronizes_overlapped),
         cmocka_unit_test(failed_round_keeps_local_work),
+        cmocka_unit_test(failed_exchange_brings_nothing),
         cmocka_unit_test(refused_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
