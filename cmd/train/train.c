@@ -135,7 +135,7 @@ const struct option_row train_model_rows[] = {
 
 const struct option_row train_algorithm_rows[] = {
     { "algorithm", "A", "gradients", OPT_NAME(swarm.algorithm, train_algorithms),
-      "what peers average, the same for all of them. The last three lines are for at most 32 peers "
+      "what peers average, the same for all of them. The last four lines are for at most 32 peers "
       "of potluck, all of which must accept connections (paper/algorithms.md)"
       "\n- gradients: the gradients of each step, as in the paper's run"
       "\n- powersgd: the same, but each matrix as two thin factors of --powersgd-rank columns. "
@@ -147,16 +147,14 @@ const struct option_row train_algorithm_rows[] = {
       "\n- diloco: local_sgd with momentum in the outer step. OpenDiLoCo's peers can take part"
       "\n- sparseloco, noloco, partial, delayed_nesterov: local steps, as with diloco, and other "
       "ways to exchange the changes"
-      "\n- streaming, delayed, eager: local steps that go on during an exchange; "
-      "delayed_gradients: gradients that are applied one step later"
+      "\n- streaming, delayed, eager: local steps, also during an exchange"
+      "\n- delayed_gradients: gradients, applied one step later"
       "\n- demo, dgc, onebit_adam: a few entries or bits of each gradient; each replaces the "
       "optimizer" },
     { "algorithm-settings", "KEY=X,...", NULL, OPT_TEXT(swarm.algorithm_settings),
       "settings of these last algorithms, the same for all peers"
-      "\n- sparseloco, demo: topk=64,chunk=64"
-      "\n- partial, dgc: share=0.05"
-      "\n- onebit_adam: warm_up=200\n- delayed_nesterov: coding=e3m0"
-      "\n- streaming: fragments=4,tau=2,alpha=0.5" },
+      "\n- sparseloco, demo: topk=64,chunk=64\n- partial, dgc: share=0.05"
+      "\n- onebit_adam: warm_up=200\n- delayed_nesterov: coding=e3m0\n- streaming: fragments=4" },
     { "inner-steps", "N", "50", OPT_INTEGER(swarm.inner_steps, 1, 1000000),
       "local steps of each peer between two common ones; --steps counts local steps" },
     { "outer-lr", "X", "0.7", OPT_REAL(swarm.outer_lr, 0, 1e3), "learning rate of the outer step" },
@@ -424,8 +422,8 @@ static int check(struct train_requests *w)
 
 void train_round_steps(struct train_requests *w)
 {
-    const uint64_t H = (uint64_t)train_steps_of_epoch(&w->swarm);
-    w->job.steps = (w->job.steps + H - 1) / H * H;
+    const uint64_t n = (uint64_t)train_period(&w->swarm);
+    w->job.steps = (w->job.steps + n - 1) / n * n;
 }
 
 /* --run: train_swarm.c gets the parsed options as they are. */

@@ -44,15 +44,13 @@ static int set_up(struct pl_outer_setup *setup, const struct train_swarm *w, str
 {
     const struct pl_collaborative_options o = { .algorithm = w->algorithm,
                                                 .algorithm_settings = w->algorithm_settings,
-                                                .inner_steps = train_has_local_steps(w)
-                                                                   ? w->inner_steps
-                                                                   : 1,
+                                                .inner_steps = w->inner_steps,
                                                 .outer_lr = w->outer_lr,
                                                 .outer_momentum = w->outer_momentum };
     return collaborative_outer_setup(setup, &o, err);
 }
 
-int64_t train_steps_of_epoch(const struct train_swarm *w)
+int64_t train_period(const struct train_swarm *w)
 {
     struct pl_outer_setup setup;
     return !train_outer(w) || set_up(&setup, w, NULL) ? 1 : pl_outer_period(train_outer(w), &setup);
@@ -61,7 +59,7 @@ int64_t train_steps_of_epoch(const struct train_swarm *w)
 /* Steps of the run at an outer step, as the schedule and the log count them. */
 static uint64_t steps_at(const struct swarm_trainer *l, int64_t epoch)
 {
-    return (uint64_t)(epoch * train_steps_of_epoch(l->w));
+    return (uint64_t)(epoch * train_period(l->w));
 }
 
 /* --- batches ---------------------------------------------------------------------------------- */
@@ -317,20 +315,13 @@ static int64_t first_epoch(const struct swarm_trainer *l)
 {
     const struct pl_outer *o = l->w->job->outer;
     if (!o) return (int64_t)l->t->step;
-    return o->counter[PL_OUTER_STEPS] == l->t->step
-               ? (int64_t)o->counter[PL_OUTER_ROUNDS]
-               : (int64_t)l->t->step / train_steps_of_epoch(l->w);
+    return o->counter[PL_OUTER_STEPS] == l->t->step ? (int64_t)o->counter[PL_OUTER_ROUNDS]
+                                                    : (int64_t)l->t->step / train_period(l->w);
 }
 
 static int64_t last_epoch(const struct swarm_trainer *l)
 {
-    return (int64_t)l->w->job->steps / train_steps_of_epoch(l->w);
-}
-
-/* The collaborative optimizer's default is not 0. */
-static double outer_momentum(const struct train_swarm *w)
-{
-    return w->outer_momentum > 0 ? w->outer_momentum : -1;
+    return (int64_t)l->w->job->steps / train_period(l->w);
 }
 
 static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct rsa_key *key,
@@ -369,7 +360,10 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
                                           .powersgd_rank = w->powersgd_rank,
                                           .inner_steps = w->inner_steps,
                                           .outer_lr = w->outer_lr,
-                                          .outer_momentum = outer_momentum(w),
+                                          /* 0 would be the default */
+                                          .outer_momentum = w->outer_momentum > 0
+                                                                ? w->outer_momentum
+                                                                : -1,
                                           .epoch = first_epoch(l),
                                           .epochs = last_epoch(l),
                                           .average_state_every = w->average_state_every,
@@ -451,7 +445,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     struct swarm_options so = join_options_swarm(w->join, job->cmd);
     struct pl_memory_plan memory;
     /* Peers report the target of an outer step. */
-    const int64_t target = job->target_batch * train_steps_of_epoch(w);
+    const int64_t target = job->target_batch * train_period(w);
     struct preflight_join_options asks = { .swarm = &so,
                                            .run = w->run,
                                            .memory = &memory,

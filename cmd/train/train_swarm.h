@@ -53,7 +53,7 @@ static inline int train_gathers(const struct train_swarm *w)
     return train_outer(w) && strcmp(w->algorithm, "diloco") && strcmp(w->algorithm, "local_sgd");
 }
 /* Inner steps between two exchanges; 1 where gradients travel. */
-int64_t train_steps_of_epoch(const struct train_swarm *w);
+int64_t train_period(const struct train_swarm *w);
 /* PL_EUSE with a sentence for --algorithm-settings that make no sense. */
 int train_settings(const struct train_swarm *w, struct pl_err *err);
 /* The state of w->algorithm over the trainer's parameters; *outer is NULL for gradients. */

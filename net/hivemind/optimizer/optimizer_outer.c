@@ -85,9 +85,10 @@ int collaborative_outer_setup(struct pl_outer_setup *setup,
                               const struct pl_collaborative_options *o, struct pl_err *err)
 {
     const struct pl_outer_algorithm *algorithm = collaborative_gathers(o);
+    const int H = algorithm && algorithm->sends_gradients ? 1 : (int)o->inner_steps;
     int rc;
     pl_outer_defaults(setup);
-    setup->H = (int)o->inner_steps;
+    setup->H = H;
     setup->nu = o->outer_lr;
     setup->mu = o->outer_momentum;
     if (algorithm && algorithm->exchange == PL_OUTER_GROUP) setup->peers = setup->group;
@@ -95,7 +96,7 @@ int collaborative_outer_setup(struct pl_outer_setup *setup,
     if (!algorithm)
         return pl_fail(err, PL_EUSE, "algorithm %.40s has no further settings", o->algorithm);
     if ((rc = pl_outer_set_all(setup, o->algorithm_settings, err))) return rc;
-    if (setup->H != o->inner_steps || setup->nu != o->outer_lr || setup->mu != o->outer_momentum)
+    if (setup->H != H || setup->nu != o->outer_lr || setup->mu != o->outer_momentum)
         return pl_fail(err, PL_EUSE, "settings H, nu, mu: they have options of their own");
     if (algorithm->exchange == PL_OUTER_GROUP) setup->peers = setup->group;
     return PL_OK;
@@ -113,7 +114,6 @@ int local_open(struct pl_collaborative *c, struct pl_err *err)
     c->outer.overlaps = algorithm->under_way != NULL;
     c->outer.has_local_steps = !algorithm->sends_gradients;
     if (c->outer.gathers) c->o.average_state_every = INT64_MAX; /* phi is equal, or need not be */
-    if (!c->outer.has_local_steps) c->o.inner_steps = 1;
     if (!c->outer.state) {
         if ((rc = collaborative_outer_setup(&setup, o, err))) return rc;
         rc = optimizer_state_open_outer(&c->outer.own, c->trainer.state, algorithm, &setup,

@@ -1,7 +1,9 @@
 /* optimizer_gather.c - algorithms in which each peer gathers all messages of its group, over
  * loopback: peers equal, bit for bit, the result of ref/outer for the same gradients in one
  * process; a newcomer downloads the algorithm's state; the bytes on the wire are those of the
- * formula. */
+ * formula.
+ *
+ * More than 500 lines: exchanges that overlap with steps and such that do not have one play. */
 #include "test/unit/hivemind/training/training_totals.h"
 #include "test/unit/net/await.h"
 #include "net/hivemind/optimizer/optimizer_internal.h"
