@@ -372,6 +372,31 @@ static void a_senders_time(void **state)
     end();
 }
 
+/* A sender that alone lacks a part is waited for three times as long as the slowest part took, counted from the first
+ * that came; what is answered then is counted. */
+static void patience_follows_the_slowest_part(void **state)
+{
+    static const double share[GROUP] = { 2 * PART, 0, 0 };
+    static const struct allreduce_patience patience[GROUP] = { { 1, 1 }, { 1, 1 }, { 1, 1 } };
+    struct allreduce_options o = options(2, share);
+    struct allreduce_report r;
+    o.sender_timeout = 100;
+    o.patience = patience;
+    begin(&o);
+    part(2, 1, 0, 1, 1);
+    assert_true(allreduce_wake(t.x) == 8);
+    allreduce_tick(t.x, 7.999);
+    assert_int_equal(lost(), 0);
+    allreduce_tick(t.x, 8);
+    work(8);
+    assert_int_equal(lost(), 1);
+    part(8, 1, 1, 1, 1);
+    assert_true(t.over && t.status == PL_OK);
+    allreduce_report(t.x, &r);
+    assert_int_equal(r.values_out, 2 * PART);
+    end();
+}
+
 /* A part of another length, and an invalid first message. */
 static void invalid_parts_are_refused(void **state)
 {
@@ -448,6 +473,7 @@ static void the_radius(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patience_follows_the_slowest_part),
         cmocka_unit_test(longer_answer_overwrites_nothing),
         cmocka_unit_test(an_answer_before_its_part),
         cmocka_unit_test(reducers_time),
