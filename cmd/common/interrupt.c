@@ -23,4 +23,11 @@ void interrupt_release(const struct interrupt *i)
 
 int interrupted(void) { return asked; }
 
+int interrupt_waits(void)
+{
+    sigset_t waiting;
+    sigpending(&waiting);
+    return asked || sigismember(&waiting, SIGTERM) == 1 || sigismember(&waiting, SIGINT) == 1;
+}
+
 void interrupt_ask(void) { asked = 1; }

@@ -16,6 +16,8 @@ void interrupt_catch(struct interrupt *i);
 void interrupt_release(const struct interrupt *i);
 
 int interrupted(void);
+/* 1: interrupted, or a command that waits for these signals (sigwait) has one waiting for it. */
+int interrupt_waits(void);
 /* As if the user had asked: a time limit is over. */
 void interrupt_ask(void);
 

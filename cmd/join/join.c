@@ -23,6 +23,7 @@
 struct join {
     struct train_requests train; /* its own and a peer's options */
     const char *maker;
+    struct peer_id signer; /* of the manifest: --maker, or the peer that is joined */
     int show;
     struct manifest_record found;
     struct join_page page; /* where the address was a page's */
@@ -63,16 +64,20 @@ const struct command command_join = {
 
 /* --- visit ------------------------------------------------------------------------------------ */
 
+/* Before anybody is called: a misspelt ID needs no network to be refused. */
+static int name_signer(struct join *j, struct pl_err *err)
+{
+    int rc;
+    if (!j->maker) return train_manifest_named(&j->signer, j->train.join.join.item[0], err);
+    if ((rc = peer_id_from_text(&j->signer, j->maker, strlen(j->maker))))
+        pl_fail(err, rc, "--maker: expected a peer ID, got '%.80s'", j->maker);
+    return rc;
+}
+
 static int find_manifest(struct join *j, struct swarm *s, struct pl_err *err)
 {
     const char *address = j->train.join.join.item[0];
-    struct peer_id peer;
-    int rc = PL_OK;
-    if (j->maker && (rc = peer_id_from_text(&peer, j->maker, strlen(j->maker))))
-        pl_fail(err, rc, "--maker: expected a peer ID, got '%.80s'", j->maker);
-    else if (!j->maker) rc = train_manifest_named(&peer, address, err);
-    if (rc) return rc;
-    rc = train_manifest_of_peer(&j->found, s, &peer, err);
+    int rc = train_manifest_of_peer(&j->found, s, &j->signer, err);
     if (rc == PL_ENOTFOUND && !j->maker)
         pl_fail(
             err, rc,
@@ -221,6 +226,7 @@ static int join(struct join *j, const char *address)
 {
     struct pl_err err = { "" };
     int rc = take_address(j, address, &err);
+    if (!rc) rc = name_signer(j, &err);
     if (!rc) rc = visit(j, &err);
     if (!rc) rc = show(j, &err);
     if (!rc && !j->show) rc = take_options(j, &err);

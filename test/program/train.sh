@@ -55,6 +55,28 @@ kill -INT $pid
 wait $pid
 check "Ctrl-C ends with status 0 and a checkpoint" test $? -eq 0 -a "$(ls "$work/d" | grep -c checkpoint)" -eq 1
 
+# A pipe that nobody reads is full after some hundred events. A trainer that waits for its reader
+# still hears that it is to stop.
+mkfifo "$work/unread"
+exec 4<>"$work/unread"
+timeout -k 60 600 "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 100000 --target-batch 16 --batch 8 \
+    --save-every 0 --json --run r --listen /ip4/127.0.0.1/tcp/0 --out "$work/unread.d" >"$work/unread" 2>"$work/err" &
+pid=$!
+until_line "$work/unread.d/log.jsonl"
+stands() { # until no step has come for a second
+    for _ in $(seq 120); do
+        steps=$(wc -l <"$work/unread.d/log.jsonl")
+        sleep 1
+        [ "$steps" -eq "$(wc -l <"$work/unread.d/log.jsonl")" ] && return 0
+    done
+    return 1
+}
+check "a trainer waits for the reader of its events" stands
+kill -TERM $pid
+wait $pid
+check "SIGTERM ends it, with a checkpoint" test $? -eq 0 -a "$(ls "$work/unread.d" | grep -c checkpoint)" -eq 1
+exec 4>&-
+
 # With delayed steps, too, every sample that the data had given by a checkpoint is in one of its
 # steps, and no other is: when Ctrl-C comes while a step is on its way, and when the training goes
 # on from there.

@@ -8,7 +8,7 @@
 
 #define DHT_STORE_ITEMS_MAX 4096 /* of one request; a newcomer gets all its records in one */
 #define DHT_FIND_KEYS_MAX 256    /* of one request; hivemind asks for up to 16 */
-#define DHT_NEAREST_MAX 256      /* neighbours read from one result; hivemind sends 20 */
+#define DHT_NEAREST_MAX 32       /* neighbours read from one result; hivemind sends 20 */
 
 enum dht_call { DHT_PING, DHT_STORE, DHT_FIND, DHT_CALLS };
 const char *dht_call_name(enum dht_call call); /* "DHTProtocol.rpc_ping" */
