@@ -60,6 +60,12 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
 #define PL_WIRE_TABLE (8 + PL_CODES * sizeof(float))
 void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES]);
 
+/* BLOCKWISE_8BIT of n values in float32, for the two above; the buffer has been checked. */
+int pl_wire_encode_blockwise(uint8_t *buffer, const struct pl_backend *be, const float *x,
+                             size_t n);
+int pl_wire_decode_blockwise(float *x, const struct pl_backend *be, const uint8_t *buffer,
+                             size_t n);
+
 /* Whether a received buffer is one of this method and type; *n receives the elements to
  * allocate, which the buffer's length bounds: at most one a byte, so no peer can claim memory
  * without sending as many bytes. */

@@ -11,7 +11,6 @@
  * Running a model is then a loop over a list, and its backward pass the same loop in reverse. */
 #include "vqgan.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -182,31 +181,5 @@ int pl_vqgan_declare(struct pl_vqgan *m, const struct pl_vqgan_config *config)
     build(m); /* no memory is needed yet: sizes follow from the configuration alone */
     rc = declare_all(m);
     if (rc) pl_params_clear(&m->params);
-    return rc;
-}
-
-/* A uniform variable within +-b has the variance b^2 / 3; with b = 1/sqrt(fan-in) a layer's output
- * has a third of its input's mean square. PyTorch's defaults: uniform within 1/sqrt(fan-in) for
- * convolutions and their biases, 1 and 0 for norms, within 1/N for the N rows of the codebook. */
-int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed)
-{
-    struct pl_params *p = &m->params;
-    struct pl_rng rng;
-    int rc = PL_OK;
-    float bound = 0;
-    pl_rng_init(&rng, seed, 0);
-    for (size_t i = 0; !rc && i < p->count; i++) {
-        const struct pl_param *t = &p->list[i];
-        int is_bias = t->dims == 1 && strstr(t->name, ".bias") != NULL;
-        if (strstr(t->name, "norm")) {
-            rc = pl_params_constant(p, i, is_bias ? 0 : 1);
-        } else if (i == m->table) {
-            rc = pl_params_uniform(p, i, 1 / (float)m->config.n_embed, &rng);
-        } else {
-            /* 1/sqrt(fan-in), fan-in = in K K; a bias follows its weight and has the same bound */
-            if (!is_bias) bound = 1 / sqrtf((float)t->n / (float)t->shape[0]);
-            rc = pl_params_uniform(p, i, bound, &rng);
-        }
-    }
     return rc;
 }

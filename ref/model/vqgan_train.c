@@ -1,4 +1,5 @@
-/* vqgan_train.c - gradients of a VQGAN. [VQGAN, eq. 4] [VQ-VAE, eq. 3] [spec images-and-text 1.7]
+/* vqgan_train.c - a new VQGAN's parameters, and gradients. [VQGAN, eq. 4] [VQ-VAE, eq. 3]
+ * [spec images-and-text 1.7]
  *
  *   z -> tokens -> zq as in vqgan_quantizer.c,  x' = decoder(post_quant_conv(zq))
  *   loss = l1 mean|x' - x| + l2 mean(x' - x)^2 + quantizer loss
@@ -8,7 +9,35 @@
 #include "vqgan_train_internal.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* A uniform variable within +-b has the variance b^2 / 3; with b = 1/sqrt(fan-in) a layer's output
+ * has a third of its input's mean square. PyTorch's defaults: uniform within 1/sqrt(fan-in) for
+ * convolutions and their biases, 1 and 0 for norms, within 1/N for the N rows of the codebook. */
+int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed)
+{
+    struct pl_params *p = &m->params;
+    struct pl_rng rng;
+    int rc = PL_OK;
+    float bound = 0;
+    pl_rng_init(&rng, seed, 0);
+    for (size_t i = 0; !rc && i < p->count; i++) {
+        const struct pl_param *t = &p->list[i];
+        int is_bias = t->dims == 1 && strstr(t->name, ".bias") != NULL;
+        if (strstr(t->name, "norm")) {
+            rc = pl_params_constant(p, i, is_bias ? 0 : 1);
+        } else if (i == m->table) {
+            rc = pl_params_uniform(p, i, 1 / (float)m->config.n_embed, &rng);
+        } else {
+            /* 1/sqrt(fan-in), fan-in = in K K; a bias follows its weight and has the same bound */
+            if (!is_bias) bound = 1 / sqrtf((float)t->n / (float)t->shape[0]);
+            rc = pl_params_uniform(p, i, bound, &rng);
+        }
+    }
+    return rc;
+}
 
 /* The weights of taming-transformers' published configurations; `legacy` is its name for beta on
  * the codebook's term instead of the encoder's. */

@@ -5,6 +5,31 @@
  *                next gradient; or a message every H    (after the step)
  *   opening      phi = x,  b = 0                        local SGD and its kin */
 #include "outer.h"
+#include "chunks.h"
+
+double *pl_outer_doubles(const struct pl_outer *o, const char *name)
+{
+    return (double *)(void *)pl_outer_get(o, name);
+}
+
+int pl_outer_read(const struct pl_outer *o, double *out, const float *x)
+{
+    float *host = pl_alloc(o->n, sizeof *host);
+    int rc = host ? o->setup.be->get(host, x, o->n * sizeof *host) : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < o->n; i++) out[i] = host[i];
+    pl_free(host);
+    return rc;
+}
+
+int pl_outer_write(const struct pl_outer *o, float *x, const double *in)
+{
+    float *host = pl_alloc(o->n, sizeof *host);
+    int rc = host ? PL_OK : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < o->n; i++) host[i] = (float)in[i];
+    if (!rc) rc = o->setup.be->put(x, host, o->n * sizeof *host);
+    pl_free(host);
+    return rc;
+}
 
 int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr) { return PL_OUTER_STEP; }
 
@@ -32,6 +57,14 @@ void pl_outer_cut(struct pl_outer_tensor *tensors, int count, int fragments)
 int pl_outer_arrived(struct pl_outer *o, const struct pl_outer_message *in, int count)
 {
     return o->counter[PL_OUTER_ARRIVED] ? 1 : pl_outer_arrive(o, in, count);
+}
+
+int pl_outer_check_chunks(const struct pl_outer *o, struct pl_err *err)
+{
+    if (o->setup.chunk >= 1 && o->setup.chunk <= PL_CHUNK_SIDE_MAX && o->setup.topk >= 1)
+        return PL_OK;
+    return pl_fail(err, PL_EUSE, "%d entries of chunks with sides of %d: at least 1, at most %d",
+                   o->setup.topk, o->setup.chunk, PL_CHUNK_SIDE_MAX);
 }
 
 /* n coded values every H steps: H = 500 sends 500 times less than a gradient in each step */

@@ -50,11 +50,9 @@ static size_t all_bytes(const struct pl_outer *o)
 /* m_r = 0. The momentum is all that a peer remembers: x is equal on all, so there is no phi. */
 static int open_demo(struct pl_outer *o, const float *x, struct pl_err *err)
 {
-    if (o->setup.chunk < 1 || o->setup.chunk > PL_CHUNK_SIDE_MAX || o->setup.topk < 1)
-        return pl_fail(err, PL_EUSE,
-                       "%d entries of chunks with sides of %d: at least 1, at most %d",
-                       o->setup.topk, o->setup.chunk, PL_CHUNK_SIDE_MAX);
-    return pl_outer_add_own(o, "momentum", o->n * sizeof(float), 0) ? PL_OK : PL_ENOMEM;
+    int rc = pl_outer_check_chunks(o, err);
+    if (!rc && !pl_outer_add_own(o, "momentum", o->n * sizeof(float), 0)) rc = PL_ENOMEM;
+    return rc;
 }
 
 /* 1. A gradient with a NaN leaves the momentum as it is. */

@@ -15,11 +15,6 @@
 #include <math.h>
 #include <string.h>
 
-static double *state_of(const struct pl_outer *o, const char *name)
-{
-    return (double *)(void *)pl_outer_get(o, name);
-}
-
 /* Entries of a message: ceil(n share), with the paper's sparsity 1 - share (0.999). */
 static size_t count_of(const struct pl_outer *o) { return pl_dgc_count(o->n, 1 - o->setup.share); }
 
@@ -41,17 +36,14 @@ static int open_dgc(struct pl_outer *o, const float *x, struct pl_err *err)
 static int before_step(struct pl_outer *o, float *x, float *g, double lr)
 {
     const struct pl_outer_setup *s = &o->setup;
-    float *host = pl_alloc(o->n, sizeof *host);
     double *wide = pl_alloc(o->n, sizeof *wide);
-    int rc = host && wide ? s->be->get(host, g, o->n * sizeof *host) : PL_ENOMEM;
-    for (size_t i = 0; !rc && i < o->n; i++) wide[i] = host[i];
+    int rc = wide ? pl_outer_read(o, wide, g) : PL_ENOMEM;
     /* Momentum is accumulated before the choice (momentum correction): an entry that waits k steps
      * is sent with the velocity that k steps of dense momentum SGD would have given it. */
     /* g = g min(1, limit / (sqrt(R) |g|));  u = beta u + g;  a = a + u */
     if (!rc && !o->skipped)
-        pl_dgc_accumulate(state_of(o, "momentum"), state_of(o, "accumulated"), wide, o->n, s->beta,
-                          s->limit / sqrt(s->peers));
-    pl_free(host);
+        pl_dgc_accumulate(pl_outer_doubles(o, "momentum"), pl_outer_doubles(o, "accumulated"), wide,
+                          o->n, s->beta, s->limit / sqrt(s->peers));
     pl_free(wide);
     return rc ? rc : PL_OUTER_SEND;
 }
@@ -62,13 +54,13 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
 {
     size_t count = count_of(o);
     uint32_t *index = pl_alloc(count, sizeof *index);
-    double *value = pl_alloc(count, sizeof *value), *a = state_of(o, "accumulated");
+    double *value = pl_alloc(count, sizeof *value), *a = pl_outer_doubles(o, "accumulated");
     int rc = index && value ? PL_OK : PL_ENOMEM;
     out->bytes = count * 8;
     if (!rc) rc = pl_outer_reserve(o, out->bytes);
     if (!rc) memset(o->out, 0, out->bytes);
     if (!rc && !o->skipped) {
-        rc = pl_dgc_take(index, value, a, state_of(o, "momentum"), o->n, count);
+        rc = pl_dgc_take(index, value, a, pl_outer_doubles(o, "momentum"), o->n, count);
         for (size_t k = 0; !rc && k < count; k++) {
             float sent = (float)value[k]; /* the rest of the double waits in a */
             a[index[k]] = value[k] - sent;
@@ -128,7 +120,7 @@ static int take_back(struct pl_outer *o)
     index = pl_alloc(entries, sizeof *index);
     value = pl_alloc(entries, sizeof *value);
     rc = index && value ? read_entries(index, value, o->out, entries, o->n) : PL_ENOMEM;
-    if (!rc) pl_dgc_add(state_of(o, "accumulated"), index, value, entries, 1);
+    if (!rc) pl_dgc_add(pl_outer_doubles(o, "accumulated"), index, value, entries, 1);
     pl_free(index);
     pl_free(value);
     /* a loaded state with an invalid message has no entries to return */
@@ -140,20 +132,17 @@ static int take_back(struct pl_outer *o)
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {
-    const struct pl_backend *be = o->setup.be;
     double *update = pl_alloc(o->n, sizeof *update);
-    float *step = pl_alloc(o->n, sizeof *step);
-    int present = update && step ? sum_entries(o, update, in, count) : PL_ENOMEM;
+    int present = update ? sum_entries(o, update, in, count) : PL_ENOMEM;
     int rc = present < 0 ? present : PL_OK;
     if (!rc && present) {
-        for (size_t i = 0; i < o->n; i++) step[i] = (float)(update[i] / present);
+        for (size_t i = 0; i < o->n; i++) update[i] /= present;
         /* x = x - lr step, dense: entries that no peer sent have step 0 */
-        rc = be->put(g, step, o->n * sizeof *step);
-        if (!rc) rc = be->axpy(x, (float)-o->lr, g, o->n);
+        rc = pl_outer_write(o, g, update);
+        if (!rc) rc = o->setup.be->axpy(x, (float)-o->lr, g, o->n);
         o->counter[PL_OUTER_ROUNDS]++;
     }
     pl_free(update);
-    pl_free(step);
     if (rc) return rc;
     return present ? PL_OUTER_GRADIENT : take_back(o);
 }

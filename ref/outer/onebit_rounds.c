@@ -23,10 +23,6 @@ enum { PHASE = PL_OUTER_OWN }; /* 0: signs of all, 1: signs of the own slice */
 /* n is padded, so that R slices of the same size begin at whole bytes of signs. */
 static size_t padded_of(const struct pl_outer *o) { return pl_onebit_padded(o->n, o->setup.peers); }
 static size_t slice_of(const struct pl_outer *o) { return padded_of(o) / (size_t)o->setup.peers; }
-static double *state_of(const struct pl_outer *o, const char *name)
-{
-    return (double *)(void *)pl_outer_get(o, name);
-}
 
 /* m and v as in Adam, and e of each rounding: the worker's of all values, the server's of a
  * slice. */
@@ -59,26 +55,6 @@ static int before_step(struct pl_outer *o, float *x, float *g, double lr)
     return PL_OUTER_SEND;
 }
 
-/* out (n) = x (n) of the device. The state is in double: errors are differences of near numbers. */
-static int get_doubles(const struct pl_outer *o, double *out, const float *x)
-{
-    float *host = pl_alloc(o->n, sizeof *host);
-    int rc = host ? o->setup.be->get(host, x, o->n * sizeof *host) : PL_ENOMEM;
-    for (size_t i = 0; !rc && i < o->n; i++) out[i] = host[i];
-    pl_free(host);
-    return rc;
-}
-
-static int put_doubles(const struct pl_outer *o, float *x, const double *in)
-{
-    float *host = pl_alloc(o->n, sizeof *host);
-    int rc = host ? PL_OK : PL_ENOMEM;
-    for (size_t i = 0; !rc && i < o->n; i++) host[i] = (float)in[i];
-    if (!rc) rc = o->setup.be->put(x, host, o->n * sizeof *host);
-    pl_free(host);
-    return rc;
-}
-
 /* one bit a value, and the scale as float64: exactly the values from which the error was
  * computed */
 static size_t sign_bytes(size_t n) { return n / 8 + sizeof(double); }
@@ -100,16 +76,17 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     if ((rc = pl_outer_reserve(o, out->bytes))) return rc;
     memset(o->out, 0, out->bytes);
     if (o->counter[PHASE]) {
-        pl_onebit_compress(o->out + 8, &scale, state_of(o, "server error"), state_of(o, "mean"),
-                           slice);
+        pl_onebit_compress(o->out + 8, &scale, pl_outer_doubles(o, "server error"),
+                           pl_outer_doubles(o, "mean"), slice);
         out->weight = 1; /* the slice's mean is the others' */
     } else {
         if (o->skipped) return PL_OUTER_RECEIVE;
         gradient = pl_alloc(o->n, sizeof *gradient);
-        rc = gradient ? get_doubles(o, gradient, g) : PL_ENOMEM;
+        rc = gradient ? pl_outer_read(o, gradient, g) : PL_ENOMEM;
         if (!rc)
-            rc = pl_onebit_worker(o->out + 8, &scale, state_of(o, "worker error"), state_of(o, "m"),
-                                  gradient, o->n, padded, o->setup.adam.beta1);
+            rc = pl_onebit_worker(o->out + 8, &scale, pl_outer_doubles(o, "worker error"),
+                                  pl_outer_doubles(o, "m"), gradient, o->n, padded,
+                                  o->setup.adam.beta1);
         pl_free(gradient);
     }
     if (!rc) pl_copy_little(o->out, &scale, sizeof scale, 1);
@@ -145,7 +122,7 @@ static int take_back(struct pl_outer *o, double *error, const double *m, size_t 
 static int take_signs(struct pl_outer *o, const struct pl_outer_message *in, int count)
 {
     size_t padded = padded_of(o), slice = slice_of(o), first = (size_t)o->setup.rank * slice;
-    double *mean = state_of(o, "mean"), *one = pl_alloc(padded, sizeof *one), scale;
+    double *mean = pl_outer_doubles(o, "mean"), *one = pl_alloc(padded, sizeof *one), scale;
     int present = 0, is_lost = !o->skipped, rc = one ? PL_OK : PL_ENOMEM;
     memset(mean, 0, slice * sizeof *mean);
     for (int k = 0; !rc && k < count; k++) {
@@ -159,30 +136,26 @@ static int take_signs(struct pl_outer *o, const struct pl_outer_message *in, int
     for (size_t i = 0; present && i < slice; i++) mean[i] /= present;
     pl_free(one);
     if (!rc && is_lost)
-        rc = take_back(o, state_of(o, "worker error"), state_of(o, "m"), o->n, padded);
+        rc = take_back(o, pl_outer_doubles(o, "worker error"), pl_outer_doubles(o, "m"), o->n,
+                       padded);
     o->counter[PHASE] = 1;
     return rc ? rc : present ? PL_OUTER_SEND : PL_OUTER_GRADIENT;
-}
-
-/* The server's error after its slice has not arrived: in it is what all peers sent of the slice. */
-static int take_slice_back(struct pl_outer *o)
-{
-    size_t slice = slice_of(o), first = (size_t)o->setup.rank * slice;
-    size_t n_m = first < o->n ? o->n - first : 0;
-    return take_back(o, state_of(o, "server error"), state_of(o, "m") + first, n_m, slice);
 }
 
 /* 2. Slices whose server is missing keep their momentum. */
 static int take_slices(struct pl_outer *o, float *x, const struct pl_outer_message *in, int count,
                        const struct pl_onebit *adam)
 {
-    size_t slice = slice_of(o);
-    double *m = state_of(o, "m"), *p = pl_alloc(o->n, sizeof *p), scale;
-    const double *v = state_of(o, "v");
-    int rc = p ? get_doubles(o, p, x) : PL_ENOMEM, present = 0, has_own = 0;
+    size_t slice = slice_of(o), first = (size_t)o->setup.rank * slice;
+    double *m = pl_outer_doubles(o, "m"), *p = pl_alloc(o->n, sizeof *p), scale;
+    const double *v = pl_outer_doubles(o, "v");
+    int rc = p ? pl_outer_read(o, p, x) : PL_ENOMEM, present = 0, has_own = 0;
     for (int k = 0; !rc && k < count; k++)
         has_own |= in[k].rank == o->setup.rank && scale_of(&in[k], slice) >= 0;
-    if (!rc && !has_own) rc = take_slice_back(o); /* before m is replaced */
+    /* our slice has not arrived: in it is what all peers sent of it; before m is replaced */
+    if (!rc && !has_own)
+        rc = take_back(o, pl_outer_doubles(o, "server error"), m + first,
+                       first < o->n ? o->n - first : 0, slice);
     for (int k = 0; !rc && k < count; k++) {
         if (in[k].rank < 0 || in[k].rank >= o->setup.peers) continue;
         if ((scale = scale_of(&in[k], slice)) < 0) continue;
@@ -194,7 +167,7 @@ static int take_slices(struct pl_outer *o, float *x, const struct pl_outer_messa
         if (!(v[i] > 0)) m[i] = 0;
     /* x = x - lr m / (sqrt(v) + eps), equal on all peers, as m and v are */
     if (!rc && present) pl_onebit_step(p, m, v, o->n, adam);
-    if (!rc && present) rc = put_doubles(o, x, p);
+    if (!rc && present) rc = pl_outer_write(o, x, p);
     pl_free(p);
     o->counter[PL_OUTER_ROUNDS] += present > 0;
     return rc ? rc : PL_OUTER_GRADIENT;
@@ -214,10 +187,12 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     rc = pl_outer_mean(o, g, &total, in, count, o->n * sizeof(float), 0, o->n);
     if (rc || total == 0) return rc ? rc : PL_OUTER_GRADIENT;
     both = pl_alloc(2 * o->n, sizeof *both);
-    rc = both ? get_doubles(o, both, x) : PL_ENOMEM;
-    if (!rc) rc = get_doubles(o, both + o->n, g);
-    if (!rc) pl_onebit_warm_up(both, state_of(o, "m"), state_of(o, "v"), both + o->n, o->n, &adam);
-    if (!rc) rc = put_doubles(o, x, both);
+    rc = both ? pl_outer_read(o, both, x) : PL_ENOMEM;
+    if (!rc) rc = pl_outer_read(o, both + o->n, g);
+    if (!rc)
+        pl_onebit_warm_up(both, pl_outer_doubles(o, "m"), pl_outer_doubles(o, "v"), both + o->n,
+                          o->n, &adam);
+    if (!rc) rc = pl_outer_write(o, x, both);
     pl_free(both);
     return rc ? rc : PL_OUTER_GRADIENT;
 }

@@ -244,6 +244,13 @@ int pl_outer_next_gradient(struct pl_outer *o, float *x);
 int pl_outer_send_every_H(struct pl_outer *o, float *x);
 double pl_outer_vector_per_round(const struct pl_outer *o);
 int pl_outer_open_phi(struct pl_outer *o, const float *x);
+/* State in double precision: of small terms by the thousand, or of differences of near numbers. */
+double *pl_outer_doubles(const struct pl_outer *o, const char *name);
+/* out (n) = x (n) of the device, and x (n) = in (n), rounded. PL_OK, PL_ENOMEM or be's error. */
+int pl_outer_read(const struct pl_outer *o, double *out, const float *x);
+int pl_outer_write(const struct pl_outer *o, float *x, const double *in);
+/* PL_EUSE unless the settings `chunk` and `topk` are in their ranges. */
+int pl_outer_check_chunks(const struct pl_outer *o, struct pl_err *err);
 /* The message Delta_r = from - x, of weight 0 without inner steps. */
 int pl_outer_send_change(struct pl_outer *o, struct pl_outer_message *out, const float *from,
                          const float *x);

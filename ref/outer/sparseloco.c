@@ -22,10 +22,8 @@
 static int open_sparse(struct pl_outer *o, const float *x, struct pl_err *err)
 {
     float *phi;
-    if (o->setup.chunk < 1 || o->setup.chunk > PL_CHUNK_SIDE_MAX || o->setup.topk < 1)
-        return pl_fail(err, PL_EUSE,
-                       "%d entries of chunks with sides of %d: at least 1, at most %d",
-                       o->setup.topk, o->setup.chunk, PL_CHUNK_SIDE_MAX);
+    int rc = pl_outer_check_chunks(o, err);
+    if (rc) return rc;
     o->setup.coding = PL_OUTER_FLOAT32; /* of tensors that travel whole */
     phi = pl_outer_add(o, "phi", o->n * sizeof *phi, 0);
     if (!phi || !pl_outer_add_own(o, "error", o->n * sizeof *phi, 0)) return PL_ENOMEM;
