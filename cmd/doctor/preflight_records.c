@@ -106,8 +106,9 @@ static void view_run(struct preflight *c, struct run_view *v)
         struct progress_record record;
         struct report_record reported;
         if (progress_read(&record, item->value, item->n, NULL)) continue;
-        v->peers++;
-        if (c->trainer_count < PREFLIGHT_WAYS_MAX) c->trainers[c->trainer_count++] = record.peer;
+        v->peers += progress_peers(&record);
+        if (!record.peers && c->trainer_count < PREFLIGHT_WAYS_MAX)
+            c->trainers[c->trainer_count++] = record.peer;
         if (record.epoch > v->epoch) v->epoch = record.epoch;
         report = has_reports
                      ? dht_dictionary_find(&reports.dictionary, item->subkey, item->subkey_n)

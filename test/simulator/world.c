@@ -12,8 +12,8 @@
 /* s of a local batch: at its end a peer reports, and sees whether to search or to step */
 #define BATCH_MIN 1.0
 #define BATCH_MAX 5.0
-#define SILENT 0.3 /* of those who leave: without a word */
-#define BITS_MAX 12
+#define SILENT 0.3      /* of those who leave: without a word */
+#define BITS_MAX 14     /* for 100,000 peers */
 #define NEARLY_ALL 0.95 /* of the peers: the step is over when they are done */
 #define KEY "run_grad_averager.0b"
 

@@ -3,6 +3,7 @@
  * load on the DHT, since every peer polls all records. */
 #include "world_internal.h"
 #include "net/hivemind/training/liveness.h"
+#include "net/hivemind/training/parts.h"
 #include "net/hivemind/records/dht_dictionary.h"
 #include "net/hivemind/records/validate.h"
 
@@ -48,7 +49,7 @@ static int measure_record(size_t *bytes, size_t *fit)
                                   bytes_at(&value), bytes_length(&value), r.time + PROGRESS_LIFE);
     if (!rc) rc = dht_dictionary_write(&out, &d);
     *bytes = bytes_length(&out);
-    *fit = d.bytes ? DHT_DICTIONARY_MAX / d.bytes : 0;
+    *fit = d.bytes ? DHT_DICTIONARY_SIGNED_MAX / d.bytes : 0;
     dht_dictionary_clear(&d);
     bytes_clear(&subkey);
     bytes_clear(&plain);
@@ -64,28 +65,49 @@ int world_open_reports(struct world *w)
     return measure_record(&w->record_bytes, &w->records_fit);
 }
 
-/* How often one peer polls while a batch is collected: the others' speed decides. lost: the share
- * of polls that none of the five nodes has the uplink for. */
-int world_progress_load(struct world *w, double *a_second, double *lost)
+/* How often one peer polls while a batch is collected: the others' speed decides. It reads `count`
+ * records, each of as many peers. */
+static int count_looks(struct world *w, size_t count, size_t *looks)
 {
-    size_t n = w->o.peers < w->records_fit ? w->o.peers : w->records_fit, looks = FRESH_LOOKS;
-    struct progress_record *records = world_need(w, calloc(n, sizeof *records));
-    const double speed = 1 / LOCAL_BATCH, target = speed * w->o.accumulate_s * (double)n;
+    struct progress_record *records = world_need(w, calloc(count, sizeof *records));
+    const size_t each = w->o.peers / count;
+    const double speed = 1 / LOCAL_BATCH,
+                 target = speed * w->o.accumulate_s * (double)(each * count);
     const struct progress_local mine = { 0, 0, speed };
     if (!records) return PL_ENOMEM;
-    for (double now = 0; now < w->o.accumulate_s; looks++) {
+    *looks = FRESH_LOOKS;
+    for (double now = 0; now < w->o.accumulate_s; ++*looks) {
         struct progress_view v;
-        for (size_t i = 0; i < n; i++) {
-            double reported = now - fmod(now + LOCAL_BATCH * (double)i / (double)n, LOCAL_BATCH);
-            records[i] = (struct progress_record){ .samples = (int64_t)(fmax(0, reported) * speed),
-                                                   .samples_per_second = speed,
-                                                   .time = reported };
+        for (size_t i = 0; i < count; i++) {
+            double reported = now -
+                              fmod(now + LOCAL_BATCH * (double)i / (double)count, LOCAL_BATCH);
+            records[i] = (struct progress_record){ .samples = (int64_t)(fmax(0, reported) * speed *
+                                                                        (double)each),
+                                                   .samples_per_second = speed * (double)each,
+                                                   .time = reported,
+                                                   .peers = each > 1 ? (uint32_t)each : 0 };
         }
-        progress_update(&v, records, n, 1, &mine, target, now);
+        progress_update(&v, records, count, 1, &mine, target, now);
         now = v.next_fetch;
     }
     free(records);
-    *a_second = (double)(looks * w->o.peers * n * w->record_bytes) / w->o.accumulate_s;
+    return PL_OK;
+}
+
+/* Each peer reads the run's key: all records, or the sums of its parts; and with parts those of its
+ * own. The busier of these keys counts. lost: the share of polls that none of its five nodes has the
+ * uplink for. */
+int world_progress_load(struct world *w, double *a_second, double *lost)
+{
+    const size_t n = w->o.peers, level = w->o.grid ? parts_level(0, n, PARTS_PEERS) : 0,
+                 most = n < w->records_fit ? n : w->records_fit,
+                 parts = (size_t)1 << RECORD_PART_DIGITS, top = level ? parts : most,
+                 part = n >> level * RECORD_PART_DIGITS;
+    size_t looks;
+    if (count_looks(w, top, &looks)) return PL_ENOMEM;
+    *a_second = (double)(n * top);
+    if (level) *a_second = fmax(*a_second, (double)(part * part));
+    *a_second *= (double)(looks * w->record_bytes) / w->o.accumulate_s;
     *lost = 1;
     for (int k = 0; k < REPLICAS; k++) *lost *= 1 - fmin(1, w->progress_uplink[k] / *a_second);
     return PL_OK;
@@ -115,7 +137,8 @@ void world_leave_report(struct world *w, const struct peer *p)
     w->ghosts[w->ghost_count++] = g;
 }
 
-/* Of those that a dictionary holds; polls at different moments differ by some. */
+/* Of those that a dictionary holds, or that parts' sums show; polls at different moments differ by
+ * some. */
 size_t world_reports_found(struct world *w)
 {
     double n = 0;
@@ -126,7 +149,8 @@ size_t world_reports_found(struct world *w)
         for (size_t i = 0; i < w->ghost_count; i++)
             w->reporting_at += w->ghosts[i].reported + PROGRESS_LIFE > w->now;
     }
-    n = fmin((double)w->reporting_at, (double)w->records_fit);
+    n = (double)w->reporting_at;
+    if (!w->o.grid) n = fmin(n, (double)w->records_fit);
     return (size_t)rint(n * (1 + POLLS_DIFFER * pl_rng_normal(&w->rng)));
 }
 

@@ -30,14 +30,13 @@ void grid_round(struct grid *g, size_t group, size_t digits)
     g->alone = 0;
 }
 
-double grid_peers(const struct grid *g, size_t records)
+double grid_peers(const struct grid *g, size_t reported)
 {
-    double n = (double)records;
+    const double n = (double)reported;
     /* The others may have more digits or fewer; fewer where strangers' records count too much. */
     if (g->alone) return ldexp(n, -(int)((g->alone - 1) % GRID_TRIES));
     /* False records raise the estimate up to this; groups show the truth after a few rounds. */
-    if (g->met > 0) n = fmin(n, GRID_TRUST * g->met);
-    return records >= GRID_RECORDS ? fmax(n, g->met) : n;
+    return g->met > 0 ? fmin(n, GRID_TRUST * g->met) : n;
 }
 
 /* In [0, 1), the same for all peers of an epoch: splitmix64's finalizer. */

@@ -19,8 +19,8 @@
  * by a pseudo-random number that all peers compute alike: a run that is near a limit in these
  * epochs is not near one in the next. A newcomer needs no state for this.
  *
- * Anybody can publish records at no cost, but not fill groups. So the number of records counts up
- * to TRUST times the number of peers that this peer's own groups show, group size x 2^digits. A
+ * Anybody can publish records at no cost, but not fill groups. So the number that they show counts
+ * up to TRUST times the number of peers that this peer's own groups show, group size x 2^digits. A
  * peer that finds itself alone tries other numbers of digits. */
 #ifndef PL_GRID_H
 #define PL_GRID_H
@@ -34,9 +34,6 @@
 #define GRID_DIGITS_MAX 16 /* 2^16 keys of 12 peers: more than any known run */
 /* Honest runs do not grow four times between two rounds; groups of 12 to 24 shrink to 3 to 6. */
 #define GRID_TRUST 4.0
-/* Beyond this number of records a DHT dictionary may be full, so the sizes of groups are used
- * instead. */
-#define GRID_RECORDS 1500
 #define GRID_TRIES 5   /* that a peer alone tries: down to the digits of a 16th of the records */
 #define GRID_RATE 0.25 /* of a moving average over rounds: one group's size varies by a fifth */
 
@@ -49,8 +46,8 @@ struct grid {
 void grid_hint(struct grid *g, size_t digits);
 /* A round has ended, with a group of this size (0, 1: no group) under a key of this many digits. */
 void grid_round(struct grid *g, size_t group, size_t digits);
-/* Estimates the number of peers in the run from the number of progress records. */
-double grid_peers(const struct grid *g, size_t records);
+/* Estimates the number of peers in the run from the number that progress records show. */
+double grid_peers(const struct grid *g, size_t reported);
 /* The number of group bits in this epoch. */
 size_t grid_digits(double peers, int64_t epoch);
 /* Gives bits (GROUP_BITS_MAX + 1) that many digits: keeps the last ones and puts random ones in

@@ -306,7 +306,42 @@ int record_own_subkey(struct bytes *out, const struct rsa_key *key)
     return out->failed;
 }
 
-/* hivemind's key of a run's progress is the text RUN_progress, hashed as any text key. */
+/* hivemind's key of a run's progress is the text RUN_progress, hashed as any text key. A part's has
+ * its bits behind it, as a group's key has: no run has such a name, with a dot in it. */
+int record_part_key(struct dht_id *key, const char *prefix, const struct dht_id *owner,
+                    size_t level)
+{
+    char text[1024], bits[RECORD_PART_DIGITS * RECORD_PART_LEVELS + 1] = "";
+    const size_t digits = level * RECORD_PART_DIGITS;
+    int n;
+    for (size_t i = 0; i < digits; i++)
+        bits[i] = owner->bytes[i / 8] >> (7 - i % 8) & 1 ? '1' : '0';
+    bits[digits] = 0;
+    n = snprintf(text, sizeof text, "%s%s%s%s", prefix, schema_progress.suffix, level ? ".0b" : "",
+                 bits);
+    return n < 0 || (size_t)n >= sizeof text ? PL_ELIMIT : dht_id_of_text(key, text);
+}
+
+static int add_guard(struct validators *v, const struct schema *s)
+{
+    if (v->count == VALIDATORS_GUARDS_MAX) return PL_ELIMIT;
+    v->guards[v->count++].schema = s;
+    return PL_OK;
+}
+
+static int add_parts(struct validators *v, const char *prefix)
+{
+    struct bytes subkey = { 0 };
+    struct dht_id owner;
+    int rc = v->key ? record_own_subkey(&subkey, v->key) : PL_OK;
+    dht_id_of(&owner, bytes_at(&subkey), bytes_length(&subkey));
+    for (size_t level = 1; !rc && v->key && level < RECORD_PART_LEVELS; level++)
+        if (!(rc = add_guard(v, &schema_progress)))
+            rc = record_part_key(&v->guards[v->count - 1].key, prefix, &owner, level);
+    bytes_clear(&subkey);
+    return rc;
+}
+
 int validators_add_run(struct validators *v, const char *prefix)
 {
     const struct schema *const schemas[] = { &schema_progress, &schema_metrics, &schema_report,
@@ -314,10 +349,9 @@ int validators_add_run(struct validators *v, const char *prefix)
     for (size_t i = 0; i < PL_COUNT(schemas); i++) {
         char key[1024];
         int n = snprintf(key, sizeof key, "%s%s", prefix, schemas[i]->suffix);
-        if (v->count == VALIDATORS_GUARDS_MAX || n < 0 || (size_t)n >= sizeof key ||
-            dht_id_of_text(&v->guards[v->count].key, key))
+        if (n < 0 || (size_t)n >= sizeof key || add_guard(v, schemas[i]) ||
+            dht_id_of_text(&v->guards[v->count - 1].key, key))
             return PL_ELIMIT;
-        v->guards[v->count++].schema = schemas[i];
     }
-    return PL_OK;
+    return add_parts(v, prefix);
 }

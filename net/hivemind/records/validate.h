@@ -25,7 +25,11 @@
 #include "rsa_key.h"
 #include "schema.h"
 
-#define VALIDATORS_GUARDS_MAX 16 /* a peer takes part in one run: five keys */
+#define VALIDATORS_GUARDS_MAX 16 /* a peer takes part in one run: five keys, and its parts' */
+/* Large runs report their progress in parts (training/parts.h). A part holds those owners whose
+ * hashes begin with the same bits: as many more on each level. */
+#define RECORD_PART_DIGITS 4
+#define RECORD_PART_LEVELS 4 /* the first is RUN_progress itself: no bits, all owners */
 /* s; two clocks that are each within hivemind's 3 s of a third one */
 #define RECORD_CLOCK_SLACK 6.0
 /* Bytes; the longest is a tag with a key of RSA_BITS_MAX. */
@@ -48,12 +52,17 @@ struct validators {
     size_t count;
 };
 
-/* Guards PREFIX_progress, _metrics, _report, _manifest and _identity. PL_ELIMIT when there are too
- * many. */
+/* Guards PREFIX_progress, _metrics, _report, _manifest and _identity; with a key of ours also the
+ * parts of the run's progress that it belongs to. PL_ELIMIT when there are too many. */
 int validators_add_run(struct validators *v, const char *prefix);
 
 /* Our subkey: msgpack of "[owner:our key]". */
 int record_own_subkey(struct bytes *out, const struct rsa_key *key);
+
+/* The key of the progress records of a part: that of `owner`, on this level. PL_ELIMIT: the prefix
+ * is too long. */
+int record_part_key(struct dht_id *key, const char *prefix, const struct dht_id *owner,
+                    size_t level);
 
 /* The class and owner of *from, by its form alone; they decide which peers may write the record. */
 void record_origin(struct dht_origin *from, const struct record *r);

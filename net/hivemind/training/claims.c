@@ -126,6 +126,8 @@ static struct progress_record *own_record(const struct claimant *before,
                                           int64_t own, double now)
 {
     struct progress_record *own_key = proven(before, records, count);
+    /* The one sum of a part, by its leader of the moment (parts.h). */
+    if (records->peers) return records;
     if (own_key) return own_key;
     if (before && before->is_disputed) return likeliest(records, count, own);
     for (size_t i = 0; i < count; i++)
@@ -163,6 +165,7 @@ static struct claimant renewed(const struct claimant *before, const struct progr
     p.epoch = r->epoch;
     p.time = r->time;
     p.is_client = r->client_mode;
+    p.part_peers = r->peers;
     p.is_listed = 1;
     return p;
 }
@@ -246,34 +249,23 @@ static int counts(const struct claimant *p, int64_t own, double now)
            (p->epoch <= own || p->is_mate || p->doubted_until <= now);
 }
 
-static int by_epoch(const void *a_, const void *b_)
-{
-    const int64_t *a = a_, *b = b_;
-    return (*a > *b) - (*a < *b);
-}
-
-/* The lead of these epochs, in ascending order e_0 .. e_{n-1}: e_{floor((n-1)/2)} is reached by n -
- * floor((n-1)/2) > n/2 of them. -1: no epochs. */
-static int64_t majority(int64_t *epochs, size_t n)
-{
-    qsort(epochs, n, sizeof *epochs, by_epoch);
-    return n ? epochs[(n - 1) / 2] : -1;
-}
-
 int64_t claims_lead(const struct claims *c, int64_t own, double now)
 {
-    int64_t *epochs = malloc(2 * (c->count + 1) * sizeof *epochs), *mates, all, of_mates;
+    struct progress_vote *votes = malloc(2 * (c->count + 1) * sizeof *votes), *mates;
+    int64_t all, of_mates;
     size_t n = 0, m = 0;
-    if (!epochs) return -1;
-    mates = epochs + c->count + 1;
-    for (size_t i = 0; i < c->count; i++)
-        if (counts(&c->list[i], own, now)) {
-            epochs[n++] = c->list[i].epoch;
-            if (c->list[i].is_mate) mates[m++] = c->list[i].epoch;
-        }
-    all = majority(epochs, n);
-    of_mates = majority(mates, m);
-    free(epochs);
+    if (!votes) return -1;
+    mates = votes + c->count + 1;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct claimant *p = &c->list[i];
+        if (!counts(p, own, now)) continue;
+        votes[n] = (struct progress_vote){ p->epoch, p->part_peers ? p->part_peers : 1 };
+        if (p->is_mate) mates[m++] = votes[n];
+        n++;
+    }
+    all = progress_majority(votes, n);
+    of_mates = progress_majority(mates, m);
+    free(votes);
     /* Two groupmates or more decide. One alone may only hold the lead back, never raise it. */
     return m >= CLAIMS_MATES_MIN || (m && of_mates < all) ? of_mates : all;
 }
@@ -297,10 +289,10 @@ int claims_can_be_shown(const struct claims *c, int64_t own, double now)
     return 0;
 }
 
-/* Clients are not pinged: they could not be dialled, and would look dead. */
+/* Clients are not pinged: they could not be dialled, and would look dead. Nor is a part. */
 static int shall_be_pinged(const struct claimant *p, int64_t epoch, double now)
 {
-    return p->is_listed && !p->is_silent && !p->is_client && p->epoch < epoch &&
+    return p->is_listed && !p->is_silent && !p->is_client && !p->part_peers && p->epoch < epoch &&
            p->asked + CLAIMS_SILENT <= now;
 }
 

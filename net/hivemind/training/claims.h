@@ -48,7 +48,8 @@ struct claims {
         int is_listed;        /* in the last poll */
         int is_silent;        /* has not answered it, and has reported nothing since */
         int is_client;
-        int is_mate;     /* was in the last common round */
+        uint32_t part_peers; /* of a part's sum, which has as many votes; 0: one peer */
+        int is_mate;         /* was in the last common round */
         int is_disputed; /* several keys write for it, and nothing has shown yet which is its own */
     } * list;            /* by peer id */
     size_t count;

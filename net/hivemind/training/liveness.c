@@ -63,7 +63,13 @@ int liveness_update(struct liveness *a, struct progress_record *records, size_t 
     if (!next.list) return PL_ENOMEM;
     *counted = 0;
     for (size_t i = 0; i < count; i++) {
-        struct attendee *before = find(a, &records[i].peer), *p = &next.list[next.count++];
+        struct attendee *before = find(a, &records[i].peer), *p;
+        if (records[i].peers) {
+            next.part_peers += records[i].peers;
+            records[(*counted)++] = records[i];
+            continue;
+        }
+        p = &next.list[next.count++];
         *p = (struct attendee){ .peer = records[i].peer, .reported = records[i].time, .seen = now };
         if (before) {
             p->missed = before->missed;
@@ -108,11 +114,11 @@ void liveness_round(struct liveness *a, const struct group *g, double trigger)
 void liveness_note_group(struct liveness *a, const struct group *g)
 {
     /* In a group of m others out of n, a peer was due with probability m / n. */
-    const double others = g ? (double)g->count - 1 : (double)a->count;
+    const double all = (double)(a->count + a->part_peers), others = g ? (double)g->count - 1 : all;
     for (size_t i = 0; i < a->count; i++) {
         struct attendee *p = &a->list[i];
         if (g && group_find(g, &p->peer) >= 0) p->is_met = 1;
-        else p->due += fmin(1, others / (double)a->count);
+        else p->due += fmin(1, others / all);
     }
 }
 

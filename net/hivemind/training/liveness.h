@@ -37,11 +37,13 @@ struct liveness {
         int is_met;      /* it has been in a round with us */
     } * list;            /* by peer id */
     size_t count;
+    size_t part_peers; /* that parts' sums stand for, in the last poll */
 };
 
-/* All other peers' records as they are in the DHT now. Those that count are moved to the front,
- * with samples and speeds set to 0 where those do not; *counted is their number. A peer without
- * a record for a record's life is forgotten: one poll alone may miss some. PL_ENOMEM: all count. */
+/* All other peers' records as they are in the DHT now. A part's sum counts as it is. Those that
+ * count are moved to the front, with samples and speeds set to 0 where those do not; *counted is
+ * their number. A peer without a record for a record's life is forgotten: one
+ * poll alone may miss some. PL_ENOMEM: all count. */
 int liveness_update(struct liveness *a, struct progress_record *records, size_t count, double now,
                     size_t *counted);
 /* A round that was triggered at `trigger` has ended with this group; NULL: without one. */

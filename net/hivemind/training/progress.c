@@ -12,17 +12,69 @@
 #include "progress.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SPEED_MIN 1e-20 /* as hivemind 1.1.12: nothing divides by zero */
+
+/* --- a part's ID ------------------------------------------------------------------------------ */
+
+/* Where its numbers are; the head in front of them. */
+enum { PART_HEAD = 18, PART_BITS = PART_HEAD + 1, PART_PEERS = PART_BITS + 4, PART_END = 34 };
+static const uint8_t part_head[PART_HEAD + 1] = "\x12\x20potluck progress";
+
+static void put_be32(uint8_t *to, uint32_t x)
+{
+    for (int i = 0; i < 4; i++) to[i] = (uint8_t)(x >> (24 - 8 * i));
+}
+
+static uint32_t be32(const uint8_t *from)
+{
+    return (uint32_t)from[0] << 24 | (uint32_t)from[1] << 16 | (uint32_t)from[2] << 8 | from[3];
+}
+
+void progress_name_part(struct progress_record *r, const uint8_t owner[DHT_ID_BYTES], size_t digits)
+{
+    memset(&r->peer, 0, sizeof r->peer);
+    r->peer.length = PART_END;
+    memcpy(r->peer.bytes, part_head, PART_HEAD);
+    r->peer.bytes[PART_HEAD] = (uint8_t)digits;
+    put_be32(r->peer.bytes + PART_BITS, be32(owner) & ~(uint32_t)(0xffffffffu >> digits));
+}
+
+size_t progress_part_digits(const struct progress_record *r)
+{
+    return r->peers ? r->peer.bytes[PART_HEAD] : 0;
+}
+
+/* Moves the numbers out of the ID, so that two sums of one part have one ID. An ID of no peers, or
+ * with a number that no part has, stays a peer's. */
+static void read_part(struct progress_record *r)
+{
+    const uint8_t *id = r->peer.bytes, digits = id[PART_HEAD];
+    const uint32_t peers = be32(id + PART_PEERS), clients = be32(id + PART_PEERS + 4);
+    if (r->peer.length != PART_END || memcmp(id, part_head, PART_HEAD) || !peers || digits < 1 ||
+        digits > 31)
+        return;
+    r->peers = peers;
+    r->clients = clients < peers ? clients : peers;
+    memset(r->peer.bytes + PART_PEERS, 0, PART_END - PART_PEERS);
+}
+
+/* --- the record ------------------------------------------------------------------------------- */
 
 int progress_write(struct bytes *out, const struct progress_record *r)
 {
     /* In the order in which hivemind writes them. */
     const struct schema_field *f = schema_progress.fields;
+    struct peer_id peer = r->peer;
+    if (r->peers) {
+        put_be32(peer.bytes + PART_PEERS, r->peers);
+        put_be32(peer.bytes + PART_PEERS + 4, r->clients);
+    }
     mp_map(out, schema_progress.count);
     mp_text(out, f[0].name);
-    mp_bin(out, r->peer.bytes, r->peer.length);
+    mp_bin(out, peer.bytes, peer.length);
     mp_text(out, f[1].name);
     mp_int(out, r->epoch);
     mp_text(out, f[2].name);
@@ -50,6 +102,7 @@ static int read_fields(struct progress_record *r, const struct mp_value *v, stru
     r->samples_per_second = mp_get(v, "samples_per_second")->real;
     r->time = mp_get(v, "time")->real;
     r->client_mode = mp_get(v, "client_mode")->truth;
+    read_part(r);
     /* One NaN would make everybody's eta a NaN. */
     if (!isfinite(r->samples_per_second) || !isfinite(r->time))
         return pl_fail(err, PL_EPROTO, "_progress: time or speed is not a number");
@@ -75,18 +128,40 @@ static double clip(double x, double low, double high)
 
 int64_t progress_plus(int64_t a, int64_t b) { return b <= INT64_MAX - a ? a + b : INT64_MAX; }
 
-/* samples_k + (now - time_k) * speed_k. The age is clipped to a record's life: a peer cannot
- * have been training on for longer, whatever time it claims. */
-static double estimated_samples(const struct progress_record *r, double now)
+/* --- the estimate ----------------------------------------------------------------------------- */
+
+/* The age is clipped to a record's life: a peer cannot have been training on for longer, whatever
+ * time it claims. */
+double progress_estimate(const struct progress_record *r, double now)
 {
     return (double)r->samples + clip(now - r->time, 0, PROGRESS_LIFE) * r->samples_per_second;
+}
+
+static int by_epoch(const void *a_, const void *b_)
+{
+    const struct progress_vote *a = a_, *b = b_;
+    return (a->epoch > b->epoch) - (a->epoch < b->epoch);
+}
+
+int64_t progress_majority(struct progress_vote *votes, size_t n)
+{
+    size_t all = 0, reached = 0;
+    qsort(votes, n, sizeof *votes, by_epoch);
+    for (size_t i = 0; i < n; i++) all += votes[i].peers;
+    while (n && 2 * reached <= all) reached += votes[--n].peers;
+    return all ? votes[n].epoch : -1;
+}
+
+static void count_peers(struct progress_view *v, const struct progress_record *r)
+{
+    v->peers += progress_peers(r);
+    v->clients += r->peers ? r->clients : r->client_mode != 0;
 }
 
 void progress_update(struct progress_view *v, const struct progress_record *records, size_t count,
                      int any, const struct progress_local *mine, double target_batch, double now)
 {
-    const double n = (double)count, crowd = fmax(1, n / PROGRESS_FETCH_PEERS);
-    double estimated = 0, speed = SPEED_MIN;
+    double estimated = 0, speed = SPEED_MIN, n, crowd;
     memset(v, 0, sizeof *v);
     v->epoch = mine->epoch;
     /* No records at all: the swarm is this peer. */
@@ -101,18 +176,19 @@ void progress_update(struct progress_view *v, const struct progress_record *reco
         if (!records[i].client_mode && records[i].epoch > v->epoch) v->epoch = records[i].epoch;
     for (size_t i = 0; i < count; i++) {
         const struct progress_record *r = &records[i];
-        v->peers++;
-        v->clients += (size_t)(r->client_mode != 0);
+        count_peers(v, r);
         /* All peers' speeds, the samples of this epoch only. */
         speed += r->samples_per_second;
         if (r->epoch != v->epoch) continue;
         v->samples = progress_plus(v->samples, r->samples);
-        estimated += estimated_samples(r, now);
+        estimated += progress_estimate(r, now);
     }
     v->eta = now + fmax(0, target_batch - estimated) / speed;
+    n = (double)v->peers;
+    crowd = fmax(1, n / PROGRESS_FETCH_PEERS);
     /* Poll again after n / max(n + 3, 1.2 n) of the remaining time: at most 5/6 of it, and less
-     * in a small swarm, where one newcomer changes the estimate more. In a large one a poll costs
-     * more, as it brings everybody's record, and tells less. */
+     * in a small swarm, where one newcomer changes the estimate more. In a large one a poll
+     * costs more, as everybody asks the same few nodes, and tells less. */
     v->next_fetch = now + clip((v->eta - now) * n / fmax(n + 3, 1.2 * n),
                                fmin(PROGRESS_FETCH_MIN * crowd, PROGRESS_FETCH_MIN_LARGE),
                                fmin(PROGRESS_FETCH_MAX * crowd, PROGRESS_FETCH_MAX_LARGE));
@@ -135,11 +211,10 @@ void progress_update_each(struct progress_view *v, const struct progress_record 
     if (v->epoch == mine->epoch) v->samples = mine->samples;
     for (size_t i = 0; i < count; i++) {
         const struct progress_record *r = &records[i];
-        v->peers++;
-        v->clients += (size_t)(r->client_mode != 0);
+        count_peers(v, r);
         if (r->epoch != v->epoch) continue;
         at_epoch++;
-        left = fmax(left, fmax(0, target - estimated_samples(r, now)) /
+        left = fmax(left, fmax(0, target - progress_estimate(r, now)) /
                               fmax(r->samples_per_second, SPEED_MIN));
     }
     v->eta = at_epoch ? now + left : INFINITY;

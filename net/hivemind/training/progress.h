@@ -18,8 +18,14 @@
 #define PROGRESS_FETCH_EACH_MAX 2.0 /* with a target for each peer, as OpenDiLoCo's peers */
 #define PROGRESS_FETCH_ALONE 3.0    /* while there are no records at all */
 
+/* Of one peer; or, in a run that is large, the sum of a part of its peers (parts.h), which has the
+ * same six fields on the wire: hivemind's peers add it to the others without knowing. In place of
+ * the peer's ID stands the part's, an ID that belongs to no key:
+ *
+ *   12 20  "potluck progress"  digits (1)  bits (4)  peers (4)  clients (4)  0 0 0
+ */
 struct progress_record {
-    struct peer_id peer;
+    struct peer_id peer;    /* a part's ID: without the numbers of peers and clients */
     int64_t epoch, samples; /* accumulated in the epoch */
     double samples_per_second;
     double time; /* DHT time of the measurement */
@@ -27,7 +33,25 @@ struct progress_record {
     /* Set when it is read from the DHT: */
     uint8_t owner[DHT_ID_BYTES]; /* hash of the key that signed it */
     int is_proven;               /* the peer's identity has signed for this key */
+    uint32_t peers, clients;     /* of a part; peers is 0 in a peer's own record */
 };
+/* Names the part of these owners: its ID has this many of the owner's first bits. */
+void progress_name_part(struct progress_record *r, const uint8_t owner[DHT_ID_BYTES],
+                        size_t digits);
+/* The number of bits of a part's ID; 0: the record is a peer's own. */
+size_t progress_part_digits(const struct progress_record *r);
+static inline size_t progress_peers(const struct progress_record *r)
+{
+    return r->peers ? r->peers : 1;
+}
+/* The highest epoch that more than half of the peers have reached: sorts the votes. -1: none. */
+struct progress_vote {
+    int64_t epoch;
+    size_t peers;
+};
+int64_t progress_majority(struct progress_vote *votes, size_t n);
+/* samples + (now - time) * speed: the peer goes on at its speed, for a record's life at most. */
+double progress_estimate(const struct progress_record *r, double now);
 /* Appends its value. */
 int progress_write(struct bytes *out, const struct progress_record *r);
 /* PL_EPROTO: the record does not match the schema. PL_ENOTFOUND: nil, the peer has left. */

@@ -223,6 +223,7 @@ static void free_all(struct training *c)
     liveness_clear(&c->poll.liveness);
     claims_clear(&c->poll.claims);
     dht_result_clear(&c->poll.proofs);
+    free(c->poll.part);
     bytes_clear(&c->subkey);
     free(c);
 }
@@ -280,10 +281,10 @@ static void begin_close(void *context)
     if (c->poll.proofs_task) dht_node_cancel(c->poll.proofs_task);
     training_cancel_pings(c);
     if (c->report.has_stored && !mp_nil(&nil))
-        c->report.withdrawal = dht_node_store(c->o.node, &c->report.key, bytes_at(&c->subkey),
-                                              bytes_length(&c->subkey), bytes_at(&nil),
-                                              bytes_length(&nil), training_now(c) + PROGRESS_LIFE,
-                                              on_withdrawn, w);
+        c->report.withdrawal = dht_node_store(c->o.node, &c->report.key[c->report.level],
+                                              bytes_at(&c->subkey), bytes_length(&c->subkey),
+                                              bytes_at(&nil), bytes_length(&nil),
+                                              training_now(c) + PROGRESS_LIFE, on_withdrawn, w);
     bytes_clear(&nil);
     if (c->report.withdrawal)
         timer_start(c->loop, &c->report.timer, LEAVE_LIMIT, on_withdrawal_timeout, w);
@@ -399,11 +400,13 @@ int training_open(struct training **out, const struct training_options *o, struc
     struct training *c = calloc(1, sizeof *c);
     struct request w = { .c = c, .err = err };
     char key[GROUP_KEY_MAX + 16];
+    struct dht_id owner;
     int rc = PL_ENOMEM;
     *out = NULL;
     if (!c) return pl_fail(err, PL_ENOMEM, "training together: no memory");
     c->o = *o;
     c->o.local_steps = o->local_steps != 0;
+    if (!c->o.part_peers) c->o.part_peers = PARTS_PEERS;
     c->loop = host_loop(o->host);
     c->poll.view = (struct progress_view){ .eta = INFINITY };
     c->help.last_epoch = c->poll.lead = -1;
@@ -434,8 +437,10 @@ int training_open(struct training **out, const struct training_options *o, struc
     for (size_t t = 0; !rc && t < o->tensors; t++)
         rc = pl_wire_elements(&c->elements[t], &o->schema[t].type, err);
     /* The dictionaries of the run: RUN_progress, RUN_identity, RUN_metrics, RUN_report. */
-    snprintf(key, sizeof key, "%s%s", c->run, schema_progress.suffix);
-    dht_id_of_text(&c->report.key, key);
+    dht_id_of(&owner, bytes_at(&c->subkey), bytes_length(&c->subkey));
+    memcpy(c->report.owner, owner.bytes, sizeof c->report.owner);
+    for (size_t level = 0; level < RECORD_PART_LEVELS; level++)
+        record_part_key(&c->report.key[level], c->run, &owner, level);
     snprintf(key, sizeof key, "%s%s", c->run, schema_identity.suffix);
     dht_id_of_text(&c->report.identity_key, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_metrics.suffix);

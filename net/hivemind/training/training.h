@@ -61,6 +61,7 @@ struct training_options {
     double min_peers_timeout; /* s at most; 0, 1: it does not wait */
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every; /* epochs */
+    size_t part_peers;           /* see parts.h; 0: PARTS_PEERS */
     size_t group_size;           /* a group of this size begins at once; 0: no limit */
     /* See averager.h; borrowed until it is open. "": one group of all. NULL: as many bits as the
      * number of peers needs (grid.h); with local_steps or a group_size one group of all. */

@@ -7,6 +7,7 @@
 #include "liveness.h"
 #include "claims.h"
 #include "metrics.h"
+#include "parts.h"
 #include "peer_report.h"
 #include "training.h"
 #include "target_watch.h"
@@ -44,7 +45,11 @@ struct own_progress {
 
 /* Its record in the DHT: training_progress.c. */
 struct own_report {
-    struct dht_id key;          /* RUN_progress */
+    struct dht_id key[RECORD_PART_LEVELS]; /* RUN_progress, and those of our parts (parts.h) */
+    size_t level;                          /* of our record */
+    uint8_t owner[DHT_ID_BYTES];           /* hash of our key, as others see it */
+    /* Of the parts that we lead, each stored one level higher; peers 0: we do not lead it. */
+    struct progress_record sum[RECORD_PART_LEVELS];
     struct dht_id identity_key; /* RUN_identity: the proof that our reports are this peer's */
     double proof_due;           /* DHT time of its next renewal */
     int has_stored;             /* there is a record of ours, to be corrected or withdrawn */
@@ -59,7 +64,10 @@ struct others_progress {
     struct dht_result proofs; /* the records under RUN_identity, until the next poll uses them */
     double proofs_due;        /* DHT time: they have been asked for, and decided nothing */
     struct timer timer;
-    struct request *waiter; /* to be completed by the next view */
+    struct request *waiter;       /* to be completed by the next view */
+    size_t level;                 /* of the part that is read now */
+    struct progress_record *part; /* of ours, read in this poll, ours included; NULL: level 0 */
+    size_t part_count;
     struct progress_view view;
     size_t others;     /* peers that count, without us */
     size_t paused;     /* of those: on back-off, in no group of ours for now */

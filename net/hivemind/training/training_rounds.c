@@ -75,7 +75,9 @@ static void end_delayed_round(struct training *c)
 static void note_absent(struct training *c, const struct averager_result *r)
 {
     const size_t digits = strlen(averager_group_bits(c->a[GRADIENT]));
-    const int limited = (c->o.group_size && c->o.group_size <= c->poll.liveness.count) || digits;
+    const struct liveness *all = &c->poll.liveness;
+    const int limited = (c->o.group_size && c->o.group_size <= all->count + all->part_peers) ||
+                        digits;
     if (c->poll.others) grid_round(&c->grid, r->group ? r->group->count : 0, digits);
     liveness_note_group(&c->poll.liveness, r->group);
     if (r->group ? !limited : r->status != PL_OK)

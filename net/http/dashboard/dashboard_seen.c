@@ -124,6 +124,7 @@ int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot)
     qsort(s->progress, s->progress_count, sizeof *s->progress, by_progress_key);
     /* A merge of two sorted lists: a peer may have metrics, progress, or both. */
     while (i < s->metrics_count || k < s->progress_count) {
+        const int is_part = k < s->progress_count && s->progress[k].record.peers;
         int order = i == s->metrics_count    ? 1
                     : k == s->progress_count ? -1
                                              : strcmp(s->metrics[i].key, s->progress[k].key);
@@ -135,7 +136,14 @@ int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot)
             p->seen = s->metrics[i].expiration - METRICS_LIFE;
             i++;
         }
-        if (order >= 0) {
+        /* A part's sum is in the run's totals, but says nothing about the peer that signed it. */
+        if (order >= 0 && is_part) {
+            k++;
+            if (order > 0) {
+                s->count--;
+                continue;
+            }
+        } else if (order >= 0) {
             p->key = s->progress[k].key;
             p->progress = &s->progress[k].record;
             p->seen = fmax(p->seen, p->progress->time);

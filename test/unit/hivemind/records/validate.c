@@ -287,17 +287,23 @@ static void rates(void **state)
 
 /* --- what a record may be --------------------------------------------------------------------- */
 
-/* A signed progress record with any text in its owner's tag, and anything around the tag. */
-static int check_owner(const char *before, const struct bytes *text, const char *after)
+/* A signed progress record of the run or of a part of it, with any text in its owner's tag, and anything around the tag. */
+static int check_owner(size_t level, const char *before, const struct bytes *text,
+                       const char *after)
 {
     struct validators v = guarded;
     struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .time = 1 };
     struct bytes tag = { 0 }, subkey = { 0 }, value = { 0 }, made = { 0 };
-    struct dht_id id;
+    struct dht_id id, owner;
     struct record r;
     int rc;
     v.key = &key;
-    dht_id_of_text(&id, "run_progress");
+    v.count = 0;
+    assert_int_equal(validators_add_run(&v, "run"), PL_OK);
+    record_own_subkey(&subkey, &key);
+    dht_id_of(&owner, bytes_at(&subkey), bytes_length(&subkey));
+    bytes_clear(&subkey);
+    record_part_key(&id, "run", &owner, level);
     bytes_add(&tag, before, strlen(before));
     bytes_add(&tag, "[owner:", 7);
     bytes_add(&tag, bytes_at(text), bytes_length(text));
@@ -337,12 +343,14 @@ static int check_owner(const char *before, const struct bytes *text, const char 
 static void one_record_an_owner(void **state)
 {
     struct bytes text = { 0 };
-    assert_int_equal(check_owner("", &key.text, ""), PL_OK);
-    assert_int_equal(check_owner("1", &key.text, ""), PL_EPROTO);
-    assert_int_equal(check_owner("", &key.text, "1"), PL_EPROTO);
     bytes_add(&text, bytes_at(&key.text), bytes_length(&key.text));
     bytes_add(&text, " me", 3);
-    assert_int_equal(check_owner("", &text, ""), PL_EPROTO);
+    for (size_t level = 0; level < RECORD_PART_LEVELS; level++) {
+        assert_int_equal(check_owner(level, "", &key.text, ""), PL_OK);
+        assert_int_equal(check_owner(level, "1", &key.text, ""), PL_EPROTO);
+        assert_int_equal(check_owner(level, "", &key.text, "1"), PL_EPROTO);
+        assert_int_equal(check_owner(level, "", &text, ""), PL_EPROTO);
+    }
     bytes_clear(&text);
 }
 

@@ -224,6 +224,27 @@ static void pings_are_bounded(void **state)
     claims_clear(&c);
 }
 
+/* A part's sum votes for all of its peers, whichever key has signed it, and is never pinged. */
+static void parts_vote_for_their_peers(void **state)
+{
+    struct progress_record r[4];
+    struct peer_id asked[CLAIMS_PINGS];
+    struct claims c = { 0 };
+    for (uint8_t who = 2; who < 4; who++) {
+        for (int i = 0; i < 4; i++) r[i] = at((uint8_t)i, i < 3 ? 9 : 3);
+        r[3].owner[0] = who;
+        r[3].peers = 3;
+        assert_int_equal(poll(&c, r, 4, 100 + who), 4);
+        assert_int_equal(claims_lead(&c, 0, 100 + who), 3); /* three against three */
+        assert_int_equal(claims_to_ping(&c, asked, 9, 100 + who), 0);
+    }
+    for (int i = 0; i < 4; i++) r[i] = at((uint8_t)i, i < 3 ? 9 : 3);
+    r[3].peers = 2;
+    poll(&c, r, 4, 110);
+    assert_int_equal(claims_lead(&c, 0, 110), 9);
+    claims_clear(&c);
+}
+
 /* A record names a peer, and any key may sign it. */
 static void one_owner_for_each_peer(void **state)
 {
@@ -592,6 +613,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(clients_have_no_state),
         cmocka_unit_test(silent_peers_do_not_count_for_the_lead),
         cmocka_unit_test(pings_are_bounded),
+        cmocka_unit_test(parts_vote_for_their_peers),
         cmocka_unit_test(one_owner_for_each_peer),
         cmocka_unit_test(a_newcomer_among_false_records),
         cmocka_unit_test(proven_keys_win),

@@ -123,6 +123,34 @@ static void unmet_peer_has_no_samples(void **state)
     group_clear(&with);
 }
 
+/* A part comes to no round, and counts. Another peer was due in the share of rounds where we meet
+ * it in, among all of the part's peers. */
+static void parts_count_as_they_are(void **state)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    const struct peer_id mate = report_of(5, 0).peer;
+    struct liveness a = { 0 };
+    struct group g = { 0 };
+    for (int round = 0; round < 5; round++) {
+        struct progress_record r[2] = { report_of(1, 1 + round), report_of(2, 1 + round) };
+        size_t n;
+        r[0].samples = r[1].samples = 7;
+        r[1].peers = 9;
+        assert_int_equal(liveness_update(&a, r, 2, round, &n), PL_OK);
+        assert_int_equal(n, 2);
+        assert_true(r[0].samples == 7 && r[1].samples == 7);
+        assert_float_equal(a.list[0].due, round * 0.1, 1e-9);
+        if (!round) {
+            group_add(&g, &r[1].peer, said, sizeof said, NULL);
+            group_add(&g, &mate, said, sizeof said, NULL);
+        }
+        liveness_note_group(&a, &g); /* one other of ten */
+    }
+    assert_int_equal(a.count, 1);
+    group_clear(&g);
+    liveness_clear(&a);
+}
+
 /* At the bounds: a record as old as a miss, a record's life, a peer that is unknown. */
 static void reports_count_until_they_are_missed(void **state)
 {
@@ -174,6 +202,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(peer_that_never_comes_is_absent),
         cmocka_unit_test(unmet_peer_has_no_samples),
         cmocka_unit_test(reports_count_until_they_are_missed),
+        cmocka_unit_test(parts_count_as_they_are),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -265,6 +265,62 @@ static void a_name_claimed_before_its_peer_reports(void **state)
     assert_int_equal(v.global_samples, 3 * BATCH);
 }
 
+/* What is under the run's key. */
+struct found {
+    int ended;
+    size_t sums, in_sums, alone;
+};
+
+static void on_found(void *context, int status, const struct dht_result *r)
+{
+    struct found *f = context;
+    struct progress_record records[2 * PEERS];
+    size_t n = 0;
+    if (!status && r->type == DHT_FOUND_DICTIONARY && r->dictionary.count <= PL_COUNT(records))
+        n = claims_read(records, r->dictionary.items, r->dictionary.count);
+    f->sums = f->in_sums = f->alone = 0;
+    for (size_t i = 0; i < n; i++) {
+        f->sums += records[i].peers > 0;
+        f->in_sums += records[i].peers;
+        f->alone += !records[i].peers;
+    }
+    note(&f->ended);
+}
+
+static struct found found;
+
+static void look(void *context)
+{
+    struct peer *p = context;
+    struct dht_id key;
+    if (!dht_id_of_text(&key, "toy_progress")) dht_node_get(p->dht, &key, 1, on_found, &found);
+}
+
+/* A run that is large for its keys: two trainers report in parts, each part's leader under the run's
+ * key. A third, of an older version or of hivemind, reports under the run's key itself. All are
+ * counted once, and the two go on with their common steps. */
+static void parts_and_old_peers_count_once(void **state)
+{
+    int looks = 0, tries = 0;
+    part_peers = 1;
+    begin_with_two(0);
+    do report_and_vanish(&peers[2]); /* a round that it misses may end at once */
+    while (!counts(3, 3) && ++tries < 10);
+    assert_true(tries < 10);
+    do {
+        report_and_vanish(&peers[2]);
+        loop_call(peers[2].loop, look, &peers[2]);
+        assert_true(await_noted(&found.ended, ++looks, LIMIT));
+    } while ((found.in_sums != 2 || found.alone != 1) && looks < 100);
+    assert_int_equal(found.in_sums, 2);
+    assert_int_equal(found.alone, 1);
+    assert_true(steps(3));
+    assert_false(counts(4, 5));
+    end_with_two();
+    part_peers = 0;
+    assert_true(peers[0].common >= 8);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +331,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(claimed_lead_is_not_followed, close_all),
         cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
         cmocka_unit_test_teardown(dead_peers_hold_no_newcomer_back, close_all),
+        cmocka_unit_test_teardown(parts_and_old_peers_count_once, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

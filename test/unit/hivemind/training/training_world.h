@@ -56,6 +56,7 @@ struct peer {
 
 static struct pl_backend be;
 static int local_steps, clients; /* of the next peers */
+static size_t part_peers;        /* the same */
 static struct peer peers[PEERS];
 
 static void on_joined(void *context, int status, const struct pl_err *err)
@@ -99,6 +100,7 @@ static void open_peer_for(struct peer *p, int number, size_t group_size)
                                   .target_batch = TARGET,
                                   .local_steps = local_steps,
                                   .client_mode = clients,
+                                  .part_peers = part_peers,
                                   .matchmaking_time = 2,
                                   .averaging_timeout = 40,
                                   .allreduce_timeout = 30,
