@@ -4,8 +4,8 @@
 
 #include <jansson.h>
 
-/* Prints the event, a new reference, at once, for programs that read our output. While nobody reads,
- * it waits; once the command is asked to stop it drops the event instead. PL_ENOMEM: there
+/* Prints the event, a new reference, at once, for programs that read our output. While nobody
+ * reads, it waits; once the command is asked to stop, it drops the event instead. PL_ENOMEM: there
  * was none to print it, or it is NULL; nothing is printed then. */
 int json_event_print(json_t *event);
 
