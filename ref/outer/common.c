@@ -46,12 +46,18 @@ int pl_outer_send_every_H(struct pl_outer *o, float *x)
     return o->counter[PL_OUTER_STEPS] % (uint64_t)o->setup.H ? PL_OUTER_GRADIENT : PL_OUTER_SEND;
 }
 
+/* By the values before a tensor. A large tensor leaves no fragment without one: the next tensor is
+ * in the next fragment at the latest, and each fragment still to come has a tensor. */
 void pl_outer_cut(struct pl_outer_tensor *tensors, int count, int fragments)
 {
     size_t total = 0, before = 0;
+    int last = -1;
     for (int i = 0; i < count; i++) total += tensors[i].n;
-    for (int i = 0; i < count; before += tensors[i++].n)
-        tensors[i].fragment = (int)(before * (size_t)fragments / total);
+    for (int i = 0; i < count; before += tensors[i++].n) {
+        int f = (int)(before * (size_t)fragments / total);
+        if (f < fragments - (count - i)) f = fragments - (count - i);
+        tensors[i].fragment = last = f > last + 1 ? last + 1 : f;
+    }
 }
 
 int pl_outer_arrived(struct pl_outer *o, const struct pl_outer_message *in, int count)

@@ -178,7 +178,8 @@ int pl_outer_arrive(struct pl_outer *o, const struct pl_outer_message *in, int c
 int pl_outer_period(const struct pl_outer_algorithm *algorithm, const struct pl_outer_setup *setup);
 /* Inner steps that the first message comes sooner than a whole period: Streaming DiLoCo's tau. */
 int pl_outer_lead(const struct pl_outer *o);
-/* Cuts tensors into setup's fragments of about equal size, one after the other. */
+/* Cuts tensors into fragments of about equal size, one after the other. None is empty unless there
+ * are fewer tensors than fragments. */
 void pl_outer_cut(struct pl_outer_tensor *tensors, int count, int fragments);
 
 /* Bytes that one peer sends, a step, exactly: the sum over a whole cycle, divided by its steps. */
