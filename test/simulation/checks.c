@@ -209,7 +209,7 @@ static void check_learnt(const struct trainer *t)
                  t->distance, plan.first_distance, set_back_most());
 }
 
-/* Of a peer with more, nothing counts in a verified round (training_rounds.c): one round that takes
+/* Of a peer with more, nothing counts in a verified round (training_gradients.c): one round that takes
  * long must not be the reason for the next one to fail. */
 static void check_samples(const struct trainer *t, const struct pl_collaborative_event *e)
 {

@@ -176,7 +176,7 @@ static int fail_step(struct pl_collaborative *c, const struct training_round *ro
     c->outer.is_delivered |= round->is_delivered;
     memset(&c->now, 0, sizeof c->now);
     local_count_steps(c);
-    training_set_epoch(c->training, c->epoch);
+    training_enter(c->training, c->epoch);
     return PL_OK;
 }
 

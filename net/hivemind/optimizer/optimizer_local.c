@@ -136,7 +136,7 @@ static int fail_round(struct pl_collaborative *c, const struct training_round *r
     memset(&c->now, 0, sizeof c->now);
     c->outer.began = pl_seconds();
     local_count_steps(c);
-    training_set_epoch(c->training, c->epoch);
+    training_enter(c->training, c->epoch);
     return PL_OK;
 }
 
@@ -157,7 +157,7 @@ static int average_change(struct pl_collaborative *c, struct pl_outer_message *m
     int rc;
     copy_message(c, delta, 1);
     /* Without an inner step there is no change: weight 0, as that of a peer without samples. */
-    if (m->weight == 0) training_set_epoch(c->training, c->epoch);
+    if (m->weight == 0) training_enter(c->training, c->epoch);
     training_average(c->training, c->host, round);
     *is_mean = !round->status;
     c->has_mixed |= *is_mean;

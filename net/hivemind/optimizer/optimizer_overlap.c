@@ -32,7 +32,7 @@ static void fail_exchange(struct pl_collaborative *c, const struct training_roun
     pl_fail(&why, PL_OK, "no step %lld: %.300s; our message is lost", (long long)c->epoch,
             round->why.text);
     collaborative_warn(c, why.text);
-    training_set_epoch(c->training, c->epoch);
+    training_enter(c->training, c->epoch);
     if (c->now.samples) training_add(c->training, c->now.samples, 0);
 }
 

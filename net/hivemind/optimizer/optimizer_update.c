@@ -155,7 +155,7 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     /* Gradients taken at the old parameters say nothing about the new ones. */
     forget_accumulated(c);
     c->has_mixed = 1;
-    training_set_epoch(c->training, c->epoch);
+    training_enter(c->training, c->epoch);
     local_report_steps(c);
     e.seconds = pl_seconds() - began;
     if (unconfirmed)
@@ -190,7 +190,7 @@ void collaborative_recover(struct pl_collaborative *c, const char *why)
         nanosleep(&pause, NULL);
         if (!collaborative_load(c, c->epoch, &err)) return;
     }
-    if (!c->outer.has_local_steps) training_set_epoch(c->training, c->epoch);
+    if (!c->outer.has_local_steps) training_enter(c->training, c->epoch);
 }
 
 /* --- rounds and steps ------------------------------------------------------------------------- */

@@ -154,8 +154,6 @@ void training_enter(struct training *c, int64_t epoch)
     request_wait(&w, begin_enter);
 }
 
-void training_set_epoch(struct training *c, int64_t epoch) { training_enter(c, epoch); }
-
 /* Epoch + 1 without a download: the parameters are the group's already. */
 static void raise_here(void *context)
 {

@@ -92,7 +92,8 @@ struct training_view {
 };
 void training_get_view(struct training *c, struct training_view *v);
 
-/* Waits for a first view of the swarm. */
+/* We are at this epoch now, with its state and nothing accumulated. Waits for a view of the swarm
+ * that is newer. */
 void training_enter(struct training *c, int64_t epoch);
 /* With PowerSGD. *rank: the user's; 0: the run's, or FACTORS_RANK_USUAL where no peer tells it;
  * then the one that is used. Waits. PL_EUSE with a sentence: most of the others have another
@@ -104,8 +105,6 @@ int training_compress(struct training *c, int *rank, struct pl_err *err);
  * lead, the view says so, and peers that claim it are not believed for a while. */
 int training_load(struct training *c, int64_t most, state_check *check, void *context,
                   struct state_load *state, struct pl_err *err);
-/* We are at this epoch now, with its state and nothing accumulated. */
-void training_set_epoch(struct training *c, int64_t epoch);
 /* Epoch + 1, keeping the accumulation: in a common round of the parameters most peers were ahead,
  * and all of those are clients, which cannot serve a state. The round has brought us to the same
  * parameters. */

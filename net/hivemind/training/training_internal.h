@@ -1,6 +1,7 @@
 /* training_internal.h - shared by the parts of collaborative training: progress and the
- * decision to step (training.c), the rounds (training_rounds.c), download of a state
- * (training_download.c), records and reports (training_records.c). */
+ * decision to step (training.c), the rounds (training_rounds.c, training_gradients.c,
+ * training_parameters.c, training_auxiliary.c), download of a state (training_download.c), records
+ * and reports (training_records.c). */
 #ifndef PL_TRAINING_INTERNAL_H
 #define PL_TRAINING_INTERNAL_H
 
@@ -101,7 +102,7 @@ struct dashboard_records {
     int has_warned_differs, has_warned_left_out;
 };
 
-/* The round of the gradients, or of messages: training_rounds.c. */
+/* The round of the gradients, or of messages: training_gradients.c. */
 struct gradient_round {
     struct averager_message *messages; /* of the last good round, until they are taken */
     size_t message_count;
@@ -113,14 +114,14 @@ struct gradient_round {
     int64_t samples; /* all peers', when it was triggered */
 };
 
-/* An auxiliary peer's round: training_rounds.c. */
+/* An auxiliary peer's round: training_auxiliary.c. */
 struct auxiliary_round {
     enum { AUXILIARY_IDLE, AUXILIARY_AVERAGING, AUXILIARY_ENDED } phase;
     int64_t epoch;      /* of the round */
     int64_t last_epoch; /* of the last good one; -1: none */
 };
 
-/* The round of the parameters, in the background: training_rounds.c. */
+/* The round of the parameters, in the background: training_parameters.c. */
 struct state_round {
     enum state_phase {
         STATE_IDLE,
@@ -162,6 +163,12 @@ struct training {
 static inline int training_is_averaging(const struct training *c)
 {
     return c->own.phase == EPOCH_AVERAGING || c->own.phase == EPOCH_OVERLAPPED;
+}
+
+/* A round of the parameters has not ended. */
+static inline int training_is_in_parameters(const struct training *c)
+{
+    return c->state.phase == STATE_AVERAGING || c->state.phase == STATE_OUTDATED;
 }
 
 /* A request of the training's thread to the loop's, for which it sleeps. The kind of request
@@ -222,6 +229,21 @@ void training_count(struct training *c, const struct averager_result *r, int mis
 void training_count_wait(struct training *c, double seconds);
 /* The most that one peer's gradient, or its change of the parameters, may weigh. */
 double training_weight_max(const struct training *c);
+/* Own epoch + 1. samples: accumulated for it already, during a delayed round. */
+void training_begin_epoch(struct training *c, int64_t samples);
+/* Begins a round of the averager `which`; scheduled, deadline and patience of *s are set here. As
+ * averager_begin. */
+int training_begin_round(struct training *c, int which, struct averager_step *s,
+                         averager_done *done);
+/* A leader need not wait for the end of matchmaking once this many peers have joined. */
+size_t training_expected(const struct training *c);
+void training_copy_result(struct training_round *to, const struct averager_result *r);
+/* Which of the reporting peers have not come to a round of the gradients? */
+void training_note_absent(struct training *c, const struct averager_result *r);
+/* A request. Gives up a round of the parameters that has found no group yet: the others are busy
+ * with their gradients. A round in its all-reduce is waited for, and not tried again if it
+ * fails. */
+void training_finish_parameters(void *request);
 /* Begins matchmaking before the target batch is complete; the others do so at the same time. */
 void training_schedule(struct training *c);
 

@@ -82,7 +82,7 @@ static void phi_an_epoch_apart(void **state)
     assert_int_equal(r.peers, 2);
     assert_int_equal(r.status, PL_EPROTO);
     fill(&peers[1], 2);
-    training_set_epoch(peers[1].c, 1);
+    training_enter(peers[1].c, 1);
     training_average_parameters(peers[1].c, peers[1].host_tensor);
     for (int i = 0; i < 2; i++) {
         assert_true(await_correction(&peers[i], &r));

@@ -27,7 +27,7 @@ static void target_is_reached_by_samples_or_by_time(void **state)
     assert_int_equal(training_add(p->c, TARGET - 9, 1000), TRAINING_GO_ON);
     assert_int_equal(training_add(p->c, 1, 1000), TRAINING_UPDATE);
     /* Another peer reports 50 samples a second: after one second the target is there by the estimate. */
-    training_set_epoch(p->c, 0);
+    training_enter(p->c, 0);
     training_enter(peers[1].c, 0);
     assert_int_equal(training_add(peers[1].c, 1, 0.02), TRAINING_GO_ON);
     assert_int_equal(training_add(p->c, 1, 1000), TRAINING_GO_ON);
@@ -140,7 +140,7 @@ static void average_two(int64_t first, float of_first, int64_t second, float of_
     pthread_t thread[2];
     struct training_view v;
     for (int i = 0; i < 2; i++) {
-        training_set_epoch(peers[i].c, 0);
+        training_enter(peers[i].c, 0);
         training_add(peers[i].c, samples[i], 1);
         fill(peers[i].host_tensor, gradient[i]);
     }
@@ -234,14 +234,14 @@ static void replaced_parameters_are_given_to_nobody(void **state)
             training_get_view(peers[i].c, &v);
         }
     training_average_parameters(peers[1].c, peers[1].host_tensor);
-    training_set_epoch(peers[1].c, 2);
+    training_enter(peers[1].c, 2);
     training_average_parameters(peers[0].c, peers[0].host_tensor);
     while (!training_corrected(peers[0].c, &r)) nap(0.05);
     assert_int_equal(r.peers, 1);
     assert_int_not_equal(r.status, PL_OK);
     /* The next round is one of both again. */
     fill(peers[1].host_tensor, 3);
-    for (int i = 0; i < 2; i++) training_set_epoch(peers[i].c, 2);
+    for (int i = 0; i < 2; i++) training_enter(peers[i].c, 2);
     for (int i = 0; i < 2; i++) training_average_parameters(peers[i].c, peers[i].host_tensor);
     while (!training_corrected(peers[0].c, &r)) nap(0.05);
     assert_int_equal(r.status, PL_OK);

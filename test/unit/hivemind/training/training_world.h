@@ -230,7 +230,7 @@ static void *train_loop(void *context)
     int64_t samples = 0;
     training_enter(p->c, p->epoch);
     do { /* a donor may be too slow to answer in time */
-        if (!take_over(p)) training_set_epoch(p->c, p->epoch);
+        if (!take_over(p)) training_enter(p->c, p->epoch);
     } while (p->joins_late && !p->epoch && pl_seconds() < until && !noted(&p->leaves));
     p->begun_at = p->epoch;
     share(p);
@@ -250,7 +250,7 @@ static void *train_loop(void *context)
             p->caught_up++;
             memset(p->grad, 0, sizeof p->grad);
             samples = 0;
-            if (!take_over(p)) training_set_epoch(p->c, p->epoch);
+            if (!take_over(p)) training_enter(p->c, p->epoch);
             break;
         case TRAINING_WAIT:        /* not without min_peers */
         case TRAINING_WAIT_SLOWER: /* not without local_steps */
