@@ -33,7 +33,7 @@ FOLDERS = {
     'fast': (r'golden (dalle|quant|optim|outer|aggregate|vqgan|gpt2|clip|wire) with fast|pairs of fast', ['fast'], 90),
     'cuda': (r'golden \w+ with cuda-on-cpu|pairs of cuda-on-cpu', ['cuda'], 85),
     'data': (r'golden (tokenizer|clip|vqgan|gpt2|dalle) with fast', ['data'], 85),
-    'net': (r'golden (wire|protocol|aggregate) with ref', ['net', 'hivemind', 'http', 'libp2p'], 85),
+    'net': (r'golden (wire|protocol|aggregate) with ref', ['net', 'hivemind', 'http', 'libp2p', 'loop'], 85),
 }
 # Parts of files' names, and the pairs of that operation.
 PAIRS = [('attention', 'attention'), ('compress', 'encode'), ('quantile8', 'quantile8'), ('uniform8', 'uniform8'),
