@@ -68,8 +68,6 @@ static struct timer *merge_children(struct timer *first)
     for (; first; first = next) {
         struct timer *second = first->next, *pair;
         next = second ? second->next : NULL;
-        first->next = NULL;
-        if (second) second->next = NULL;
         pair = merge_heaps(first, second);
         pair->next = pairs;
         pairs = pair;

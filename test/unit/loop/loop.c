@@ -1,10 +1,11 @@
 /* loop.c - the network's thread: posted functions run in order, timers fire in the order of their
- * times, a timer that starts itself again delays no other, and a helper thread's work ends on the
- * loop. */
+ * times and never early, a timer that starts itself again delays no other, and a helper thread's
+ * work ends on the loop. */
 #include "net/loop/loop.h"
 #include "test/unit/unit.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 #define JOBS 100
 #define TIMERS 20
@@ -39,6 +40,48 @@ static void posted_functions_run_in_order(void **state)
     for (int i = 0; i < JOBS; i++) assert_int_equal(order[i], i);
 }
 
+/* What a job posts comes behind what was posted before it. */
+static void post_more(void *context)
+{
+    note(context);
+    assert_int_equal(loop_post(l, note, (void *)2), PL_OK);
+    loop_call(l, note, (void *)1); /* on the loop's own thread: at once */
+}
+
+static void jobs_may_post(void **state)
+{
+    loop_call(l, post_more, (void *)0);
+    loop_call(l, nothing, NULL);
+    assert_int_equal(count, 3);
+    for (int i = 0; i < 3; i++) assert_int_equal(order[i], i);
+}
+
+/* Closing the loop runs what is queued, and what that posts. */
+static void queued_jobs_run_before_the_end(void **state)
+{
+    for (intptr_t i = 0; i < JOBS / 2; i++) assert_int_equal(loop_post(l, note, (void *)i), PL_OK);
+    assert_int_equal(loop_post(l, post_more, NULL), PL_OK);
+    loop_close(l);
+    l = NULL;
+    assert_int_equal(count, JOBS / 2 + 3);
+}
+
+static void read_mask(void *context)
+{
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, context), 0);
+}
+
+/* The program's own threads handle signals: none interrupts the network. */
+static void signals_are_for_other_threads(void **state)
+{
+    sigset_t here, there;
+    loop_call(l, read_mask, &there);
+    read_mask(&here);
+    assert_int_equal(sigismember(&there, SIGTERM), 1);
+    assert_int_equal(sigismember(&there, SIGINT), 1);
+    assert_int_equal(sigismember(&here, SIGTERM), 0);
+}
+
 static void fire(void *context)
 {
     const struct timer *t = context;
@@ -69,6 +112,104 @@ static void timers_fire_in_the_order_of_their_times(void **state)
         if (i % 3) assert_int_equal(order[expected++], i);
     assert_int_equal(order[expected++], 1);
     assert_int_equal(count, expected);
+}
+
+#define MANY 400
+
+static struct timed {
+    struct timer timer;
+    double due;
+    int fired, stopped;
+} timed[MANY];
+static double last_due;
+static int left, early, disordered;
+
+static void fire_timed(void *context)
+{
+    struct timed *t = context;
+    t->fired++;
+    left--;
+    early += loop_now(l) < t->due;
+    disordered += t->due < last_due;
+    last_due = t->due;
+    /* One in eight stops another that is still to come, as owners do that end each other. */
+    if ((t - timed) % 8 == 0) {
+        struct timed *other = &timed[(t - timed) * 5 % MANY];
+        if (!other->timer.is_running) return;
+        timer_stop(&other->timer);
+        other->stopped = 1;
+        left--;
+    }
+}
+
+static void start_many(void *context)
+{
+    unsigned seed = 1;
+    memset(timed, 0, sizeof timed);
+    last_due = left = early = disordered = 0;
+    for (int turn = 0; turn < 2; turn++) /* most are moved while they run */
+        for (int i = turn; i < MANY; i += 1 + turn) {
+            double in;
+            seed = seed * 1103515245 + 12345;
+            in = 0.02 + (seed >> 16 & 0xff) * 1e-4 + 0.00003;
+            if (!timed[i].timer.is_running) left++;
+            timer_start(l, &timed[i].timer, in, fire_timed, &timed[i]);
+            timed[i].due = loop_now(l) + in;
+        }
+    for (int i = 3; i < MANY; i += 7) {
+        timer_stop(&timed[i].timer);
+        timed[i].stopped = 1;
+        left--;
+    }
+    timer_stop(&timed[3].timer); /* stopped already: nothing happens */
+}
+
+static void read_left(void *context) { *(int *)context = left; }
+
+static void no_timer_fires_early_or_twice(void **state)
+{
+    int waiting = 1;
+    loop_call(l, start_many, NULL);
+    while (waiting) loop_call(l, read_left, &waiting);
+    for (int i = 0; i < MANY; i++) assert_int_equal(timed[i].fired, !timed[i].stopped);
+    assert_int_equal(early, 0);
+    assert_int_equal(disordered, 0);
+}
+
+/* The loop sleeps until the earliest: also if that is started last, or if the one before it is
+ * stopped. They are started from the end of a helper's work, so nothing else wakes the loop. */
+struct three {
+    struct loop_request request;
+    struct timer far, near, stopped;
+};
+
+static void on_first(void *context)
+{
+    struct three *w = context;
+    assert_true(w->far.is_running);
+    timer_stop(&w->far);
+    loop_end(&w->request, PL_OK);
+}
+
+static void start_three(void *context)
+{
+    struct three *w = context;
+    timer_start(l, &w->far, 1000, on_first, w);
+    timer_start(l, &w->near, 0.03, on_first, w);
+    timer_start(l, &w->stopped, 0.01, on_first, w);
+    timer_stop(&w->stopped);
+}
+
+static void work_first(void *context)
+{
+    assert_int_equal(loop_work(l, nothing, start_three, context), PL_OK);
+}
+
+static void the_earliest_timer_wakes_the_loop(void **state)
+{
+    struct three w = { .request.loop = NULL };
+    assert_int_equal(loop_wait(l, &w.request, work_first, &w), PL_OK);
+    assert_int_equal(w.near.is_running, 0);
 }
 
 static struct timer again;
@@ -113,6 +254,30 @@ static void a_thread_waits_until_its_request_is_ended(void **state)
     assert_int_equal(w.timer.is_running, 0);
 }
 
+/* Two threads sleep; the one whose request ends first wakes alone. */
+static struct late slow, quick;
+
+static void begin_slow(void *context) { timer_start(l, &slow.timer, 0.1, end_late, &slow.request); }
+
+static void *wait_slowly(void *context)
+{
+    *(int *)context = loop_wait(l, &slow.request, begin_slow, NULL);
+    return NULL;
+}
+
+static void requests_end_one_by_one(void **state)
+{
+    pthread_t other;
+    int status = PL_OK;
+    memset(&slow, 0, sizeof slow);
+    memset(&quick, 0, sizeof quick);
+    assert_int_equal(pthread_create(&other, NULL, wait_slowly, &status), 0);
+    assert_int_equal(loop_wait(l, &quick.request, begin_late, &quick), PL_EAGAIN);
+    pthread_join(other, NULL);
+    assert_int_equal(status, PL_EAGAIN);
+    assert_int_equal(slow.timer.is_running, 0); /* it has slept until its own end */
+}
+
 struct task {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -155,10 +320,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(posted_functions_run_in_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(timers_fire_in_the_order_of_their_times, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(jobs_may_post, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(queued_jobs_run_before_the_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(signals_are_for_other_threads, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(no_timer_fires_early_or_twice, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_earliest_timer_wakes_the_loop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_timer_that_starts_itself_leaves_the_loop_to_others,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_thread_waits_until_its_request_is_ended, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(requests_end_one_by_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(work_is_completed_on_the_loop, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
