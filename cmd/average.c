@@ -8,6 +8,7 @@
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
 #include "cmd/common/outputs.h"
+#include "cmd/common/plural.h"
 
 #include "net/hivemind/messages/msgpack.h"
 
@@ -152,6 +153,7 @@ static void say_round(struct requests *w, int64_t number, const struct round *r,
     const struct allreduce_report *e = &r->result.report;
     json_t *group = json_array(), *line;
     char text[300], id[PEER_ID_TEXT_MAX];
+    const size_t others = r->group.count ? r->group.count - 1 : 0;
     double received = e->values ? (double)e->received / (double)e->values : 0;
     for (size_t i = 0; i < r->group.count; i++) {
         peer_id_text(id, &r->group.members[i].peer);
@@ -167,8 +169,8 @@ static void say_round(struct requests *w, int64_t number, const struct round *r,
                         r->differs.text[0] ? json_string(r->differs.text) : json_null());
     json_object_set_new(line, "error", r->result.status ? json_string(r->why.text) : json_null());
     snprintf(text, sizeof text,
-             "round %lld: averaged with %zu peers in %.2f s, all-reduce %.2f s%s",
-             (long long)number, r->group.count ? r->group.count - 1 : 0, seconds, r->result.seconds,
+             "round %lld: averaged with %zu peer%s in %.2f s, all-reduce %.2f s%s",
+             (long long)number, others, PLURAL(others), seconds, r->result.seconds,
              e->senders_lost ? ", without the data of some that timed out" : "");
     say(w, line, r->result.status ? NULL : text);
     if (r->differs.text[0] && !w->differs_reported) {

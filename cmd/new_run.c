@@ -78,8 +78,8 @@ static int read_answer(char answer[ANSWER_MAX], const char *question, const char
 static int is_name(const char *text, struct pl_err *err)
 {
     for (const char *p = text; *p; p++)
-        if (*p <= ' ' || *p > '~')
-            return pl_fail(err, PL_EUSE, "letters, digits and signs of ASCII, without spaces");
+        if (*p <= ' ' || *p > '~' || *p == '.')
+            return pl_fail(err, PL_EUSE, "ASCII characters, without spaces and dots");
     if (strlen(text) <= MANIFEST_TEXT_MAX) return PL_OK;
     return pl_fail(err, PL_EUSE, "at most %d characters", MANIFEST_TEXT_MAX);
 }
@@ -158,7 +158,9 @@ static int write_manifest(struct new_run *r, struct run_manifest *m, struct pl_e
     char path[4200];
     int rc;
     if (is_name(w->swarm.run, err) || !*w->swarm.run)
-        return pl_fail(err, PL_EUSE, "--run: expected a name of up to %d characters of ASCII",
+        return pl_fail(err, PL_EUSE,
+                       "--run: expected a name of up to %d ASCII characters, without spaces and "
+                       "dots",
                        MANIFEST_TEXT_MAX);
     train_round_steps(w);
     if ((rc = pl_dalle_config_find(&config, w->config, err))) return rc;

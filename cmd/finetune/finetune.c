@@ -3,6 +3,7 @@
 #include "cmd/cmd.h"
 #include "cmd/options/checkpoint_options.h"
 #include "cmd/common/compute.h"
+#include "cmd/common/plural.h"
 #include "finetune_job.h"
 #include "data/text/bpe.h"
 #include "data/models/gpt2_file.h"
@@ -323,9 +324,9 @@ static int run(struct requests *w, struct pl_err *err)
             fprintf(
                 stderr,
                 "GPT-2, %d blocks %d wide, %s, %zu parameters, tokens are %ss; Adam with %d-bit "
-                "state; %zu files of text; backend %s\n",
+                "state; %zu file%s of text; backend %s\n",
                 model.config.layers, model.config.width, w->model ? w->model : "from random values",
-                model.params.trainable, job->unit, bits, w->paths, be.note);
+                model.params.trainable, job->unit, bits, w->paths, PLURAL(w->paths), be.note);
         rc = finetune_job_run(job);
     }
     if (opened) pl_gpt2_clear(&model);

@@ -1,5 +1,6 @@
 /* show_parquet.c - a table: its columns, how well they are packed, and its rows. */
 #include "show.h"
+#include "cmd/common/plural.h"
 #include "data/parquet/parquet_read.h"
 
 #include <math.h>
@@ -112,8 +113,9 @@ static int print_group(struct parquet *p, size_t group, uint64_t first, int capt
 
 static void print_columns(const struct parquet *p)
 {
-    printf("%s: Parquet, %llu rows in %zu row groups, %llu bytes\n", p->source->name,
-           (unsigned long long)p->rows, p->groups, (unsigned long long)p->source->size);
+    printf("%s: Parquet, %llu row%s in %zu row group%s, %llu bytes\n", p->source->name,
+           (unsigned long long)p->rows, PLURAL(p->rows), p->groups, PLURAL(p->groups),
+           (unsigned long long)p->source->size);
     for (size_t i = 0; i < p->columns; i++) {
         const struct parquet_column *c = &p->column[i];
         const char *codec = p->groups ? pl_page_codec_name(p->group[0].chunks[i].codec) : "none";

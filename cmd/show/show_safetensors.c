@@ -1,5 +1,6 @@
 /* show_safetensors.c - a checkpoint: its metadata, and each tensor with its range. */
 #include "show.h"
+#include "cmd/common/plural.h"
 #include "data/models/weights.h"
 
 #include <math.h>
@@ -48,8 +49,8 @@ int show_safetensors(const char *path, const struct show_options *show, struct p
         bytes += f->tensors[i].bytes;
     }
     if (!show->json) {
-        printf("%s: %s, %zu tensors, %llu elements, %llu bytes\n", path, f->kind, f->count,
-               (unsigned long long)elements, (unsigned long long)bytes);
+        printf("%s: %s, %zu tensor%s, %llu elements, %llu bytes\n", path, f->kind, f->count,
+               PLURAL(f->count), (unsigned long long)elements, (unsigned long long)bytes);
         for (size_t i = 0; i < f->metas; i++) {
             fputs("  (", stdout);
             show_text(f->meta_key[i], strlen(f->meta_key[i]), 0);

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define HELD_OUT_PAIRS 64 /* a third of the work of training on as many */
 
@@ -382,6 +383,8 @@ static int check(struct train_requests *w)
         (join->join.count || join->client_mode || join->relay || w->swarm.page.wanted))
         return command_misused(
             w->job.cmd, "--join, --client-mode, --relay and --dash need the run's name: --run ID");
+    if (w->swarm.run && (!*w->swarm.run || strchr(w->swarm.run, '.')))
+        return command_misused(w->job.cmd, "--run: '%.60s': a run's name has no dot", w->swarm.run);
     if (join->client_mode && !join->join.count)
         return command_misused(w->job.cmd,
                                "--client-mode accepts no connections: --join MULTIADDR is needed");
@@ -440,12 +443,14 @@ static void use_swarm(struct train_requests *w)
 
 int train_run(struct train_requests *w)
 {
+    const int is_new = access(w->job.out, F_OK) != 0;
     struct pl_err err = { "" };
     int rc;
     if (!w->job.micro_batch) w->job.micro_batch = default_batch(w);
     use_swarm(w);
     if (check(w)) return 2;
     rc = run(w, &err);
+    if (rc && is_new) rmdir(w->job.out); /* succeeds only if it is empty */
     if (rc && w->swarm.json) json_event_error(w->job.cmd, err.text);
     return rc != 0;
 }
@@ -483,18 +488,13 @@ static int read_manifest(struct train_requests *w, struct run_manifest *m, int a
 
 static int run_train(int argc, char **argv)
 {
-    struct run_manifest *manifest = calloc(1, sizeof *manifest);
+    struct run_manifest manifest = { 0 };
     struct train_requests w;
     int status;
     train_requests_init(&w, "train");
-    if (!manifest) {
-        fputs("potluck train: no memory\n", stderr);
-        return 1;
-    }
     if (!options_parse(&command_train, &w, argc, argv, NULL, &status) &&
-        (!w.manifest || !read_manifest(&w, manifest, argc, argv, &status)))
+        (!w.manifest || !read_manifest(&w, &manifest, argc, argv, &status)))
         status = train_run(&w);
     train_data_close(&w.data);
-    free(manifest);
     return status;
 }

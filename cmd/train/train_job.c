@@ -401,7 +401,6 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
                 (unsigned long long)s.t->step, (unsigned long long)job->steps, job->out);
     interrupt_release(&before);
     train_log_close(&s.log);
-    if (rc) rmdir(job->out); /* succeeds only if it is empty */
     json_decref(s.position);
     json_decref(s.gathered);
     return rc;

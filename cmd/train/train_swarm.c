@@ -10,6 +10,7 @@
 #include "averaging_time.h"
 #include "swarm_events.h"
 #include "train_manifest.h"
+#include "cmd/common/outputs.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
 #include "net/hivemind/optimizer/optimizer_trainer.h"
@@ -398,8 +399,9 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
 /* Printed before anything is waited for: others may come while we still join. */
 static void print_addresses(const struct train_swarm *w, struct swarm *s)
 {
-    char address[MULTIADDR_TEXT_MAX], before[128];
-    snprintf(before, sizeof before, "  --run %.60s --join ", w->run);
+    char address[MULTIADDR_TEXT_MAX], name[1024], before[sizeof name + 20];
+    snprintf(before, sizeof before, "  --run %s --join ",
+             outputs_shell_word(name, sizeof name, w->run));
     if (!w->json)
         cmd_show_addresses(s, stderr,
                            w->manifest ? "others join this run by potluck join ADDRESS, or by "

@@ -171,7 +171,7 @@ static int decode_all(struct pl_vqgan *m, const struct st_file *f, const struct 
         free(path);
     }
     pl_free(code);
-    if (!rc) printf("%lld pictures in %s\n", (long long)t->shape[0], o->out);
+    if (!rc) printf("%lld picture%s in %s\n", (long long)t->shape[0], PLURAL(t->shape[0]), o->out);
     return rc;
 }
 
@@ -276,7 +276,7 @@ static int run_vqgan(int argc, char **argv)
             if (words > 1) command_misused("vqgan", OPTIONS_STRAY, argv[2]);
             return words > 1 || lacks(&o, &verbs[i]) ? 2 : verbs[i].run(&o);
         }
-    command_misused("vqgan", "'%.60s': train, measure, encode or decode comes first",
-                    words ? argv[1] : "");
+    if (!words) command_misused("vqgan", "train, measure, encode or decode comes first");
+    else command_misused("vqgan", "'%.60s': train, measure, encode or decode comes first", argv[1]);
     return 2;
 }

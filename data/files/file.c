@@ -73,7 +73,7 @@ int pl_folder_make(const char *path, struct pl_err *err)
         *c = '/';
     }
     if (!rc && mkdir(path, 0777) && errno != EEXIST)
-        rc = pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+        rc = pl_fail(err, PL_EIO, "%s: cannot create the folder: %s", path, strerror(errno));
     if (!rc && !stat(path, &st) && !S_ISDIR(st.st_mode))
         rc = pl_fail(err, PL_EIO, "%s: not a folder", path);
     free(part);

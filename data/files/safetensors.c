@@ -153,8 +153,9 @@ static int parse(struct st_file *f, struct owner *o, struct pl_err *err)
                        o->map.bytes);
     header = get_le64(bytes);
     if (header > HEADER_MAX || header > o->map.bytes - 8)
-        return pl_fail(err, PL_ELIMIT, "%s: header of %llu bytes in a file of %zu", f->path,
-                       (unsigned long long)header, o->map.bytes);
+        return pl_fail(err, PL_ELIMIT,
+                       "%s: not a safetensors file: it states a header of %llu bytes, and has %zu",
+                       f->path, (unsigned long long)header, o->map.bytes);
     o->header = pl_json_load((const char *)bytes + 8, (size_t)header, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(o->header))
         return pl_fail(err, o->header ? PL_EFORMAT : pl_json_status(),

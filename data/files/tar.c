@@ -84,7 +84,7 @@ int pl_tar_next(struct tar *t, struct tar_file *file, struct pl_err *err)
         uint64_t size;
         if (is_zero(p)) return PL_ENOTFOUND;
         if (!is_header(p))
-            return pl_fail(err, PL_EFORMAT, "%s: byte %zu: no header of a tar archive", t->path,
+            return pl_fail(err, PL_EFORMAT, "%s: byte %zu: not a header of a tar archive", t->path,
                            t->at);
         size = long_size != UINT64_MAX ? long_size : number(p + SIZE, 12);
         left = t->bytes - t->at - BLOCK;

@@ -119,7 +119,7 @@ int pl_yaml_parse(json_t **out, const char *text, size_t bytes, const char *wher
     if (!yaml_parser_initialize(&parser)) return pl_fail(err, PL_ENOMEM, "%s: no memory", where);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
     if (!yaml_parser_load(&parser, &r.document))
-        rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: no YAML: %s", where,
+        rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: not YAML: %s", where,
                      parser.problem_mark.line + 1, parser.problem ? parser.problem : "no memory");
     else {
         rc = yaml_document_get_root_node(&r.document)

@@ -318,9 +318,10 @@ int pl_parquet_open(struct parquet **out, struct pl_source *source, struct pl_er
     if (!memcmp(tail + 4, "PARE", 4))
         return pl_fail(err, PL_EFORMAT, "%s: an encrypted Parquet file", source->name);
     if (memcmp(head, "PAR1", 4) || memcmp(tail + 4, "PAR1", 4))
-        return pl_fail(err, PL_EFORMAT,
-                       "%s: no Parquet file, or a truncated one: it must begin and end with PAR1",
-                       source->name);
+        return pl_fail(
+            err, PL_EFORMAT,
+            "%s: not a Parquet file, or a truncated one: it must begin and end with PAR1",
+            source->name);
     n = pl_le32(tail);
     if (n > PARQUET_FOOTER_MAX || n > source->size - 12)
         return pl_fail(err, PL_ELIMIT, "%s: footer of %u bytes in a file of %llu (at most %u)",

@@ -341,8 +341,8 @@ int pl_bpe_open_gpt2(struct bpe **b, const char *vocab, const char *merges, stru
     free(text);
     if (!json_is_object(root) || !json_object_size(root) || json_object_size(root) > IDS_MAX) {
         rc = pl_fail(err, root ? PL_EFORMAT : pl_json_status(),
-                     "%s: no JSON object of 1 to %d symbols%s%s", vocab, IDS_MAX, root ? "" : ": ",
-                     root ? "" : why.text);
+                     "%s: not a JSON object of 1 to %d symbols%s%s", vocab, IDS_MAX,
+                     root ? "" : ": ", root ? "" : why.text);
         json_decref(root);
         return rc;
     }

@@ -149,9 +149,9 @@ char *pl_corpus_line_text(size_t *bytes, const char *line, size_t n, const char 
     const json_t *text = json_object_get(root, "text");
     char *out = NULL;
     *bytes = 0;
-    if (!root) pl_fail(err, pl_json_status(), "%s: no JSON: %.120s", where, why.text);
+    if (!root) pl_fail(err, pl_json_status(), "%s: not JSON: %.120s", where, why.text);
     else if (!json_is_string(text))
-        pl_fail(err, PL_EFORMAT, "%s: no object with a string \"text\"", where);
+        pl_fail(err, PL_EFORMAT, "%s: not an object with a string \"text\"", where);
     else {
         *bytes = json_string_length(text);
         if (!(out = malloc(*bytes + 1))) pl_fail(err, PL_ENOMEM, "%s: no memory", where);

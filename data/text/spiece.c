@@ -144,7 +144,9 @@ static int count_pieces(size_t *count, struct reader r, const char *file, struct
     int rc;
     *count = 0;
     while ((rc = next(&r, &f)) == PL_OK) *count += f.number == 1 && f.wire == 2;
-    if (rc != PL_ENOTFOUND) return malformed(&r, file, "no protocol buffer from here on", err);
+    if (rc != PL_ENOTFOUND)
+        return malformed(&r, file, "not a SentencePiece model: no protocol buffer from here on",
+                         err);
     if (!*count) return pl_fail(err, PL_EFORMAT, "%s: a model without pieces", file);
     if (*count > SPIECE_PIECES_MAX)
         return pl_fail(err, PL_ELIMIT, "%s: %zu pieces; the limit is %u", file, *count,

@@ -79,7 +79,7 @@ struct pl_collaborative_node;
 /* All peers of a run have the same tensors in the same order. */
 struct pl_collaborative_tensor {
     const char *name; /* for error messages */
-    int dims;
+    int dims;         /* 0: a single number */
     int64_t shape[PL_COLLABORATIVE_DIMS_MAX];
     /* Borrowed until close. Only open, step, discard and finish change the values; the caller may
      * not. */
@@ -124,7 +124,7 @@ enum pl_collaborative_delay {
 struct pl_collaborative_event;
 struct pl_collaborative_trainer;
 
-/* Zero means the default that the comment names. */
+/* Zero means the default that the comment names; NULL in place of the struct: all defaults. */
 struct pl_collaborative_options {
     /* Samples of all peers for one step, as far as reports tell; the same for all peers; 4096. */
     int64_t target_batch;

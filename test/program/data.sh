@@ -78,7 +78,7 @@ if [ -f data/demo/codec.safetensors ]; then
     check "prepare: the broken one is named" \
         grep -q "left out: $work/a.png: neither PNG" "$work/err"
     run show "$work/o/shard-00000.parquet"
-    check "prepare: one row" grep -q '1 rows in 1 row groups' "$work/out"
+    check "prepare: one row" grep -q '1 row in 1 row group,' "$work/out"
     check "prepare: original size" grep -q 'original_width: 61' "$work/out"
 fi
 

@@ -60,7 +60,7 @@ else
 fi
 
 printf '{"text": "fine"}\n{"txt": 1}\n' >"$work/bad.json"
-refuses 1 "bad.json: line 2: no object" tune $quick --data "$work/bad.json" --out "$work/i"
+refuses 1 "bad.json: line 2: not an object" tune $quick --data "$work/bad.json" --out "$work/i"
 head -c 300 "$work/text.jsonl.gz" >"$work/cut.json.gz"
 refuses 1 "cut.json.gz: cannot read" tune --length 32 --data "$work/cut.json.gz" --out "$work/i"
 refuses 1 "nowhere: No such file" tune --data "$work/nowhere"
@@ -72,5 +72,5 @@ refuses 1 "no vocab.json" tune $quick --model "$work/f" --out "$work/i"
 refuses 1 "no 'huge'" tune --size huge --out "$work/i"
 refuses 2 "neither adam8 nor adam32" tune --optimizer adam16
 refuses 2 "does not divide" tune --batch 8 --accumulate 3
-refuses 1 "bad.json: header" tune --model "$work/bad.json" --out "$work/i"
+refuses 1 "bad.json: not a safetensors file" tune --model "$work/bad.json" --out "$work/i"
 finish

@@ -58,7 +58,7 @@ header='{"a":{"dtype":"F32","shape":[4611686018427387904,8],"data_offsets":[0,8]
 { printf '\112\000\000\000\000\000\000\000%s' "$header"; many 8 x; } >shape.safetensors
 { printf PAR1; many 64 '\377'; printf '\100\000\000\000PAR1'; } >footer.parquet
 { printf PAR1; many 64 '\377'; printf '\377\377\377\177PAR1'; } >length.parquet
-show header.safetensors 'header of 9223372036854775807 bytes'
+show header.safetensors 'it states a header of 9223372036854775807 bytes'
 show shape.safetensors .
 show footer.parquet .
 show length.parquet .
@@ -78,7 +78,7 @@ printf 'RIFF\050\000\000\000WEBPVP8X\012\000\000\000\000\000\000\000\237\206\001
 cp "$top/test/golden/clip/images/rgba.png" honest.png
 head -c 300 honest.png >cut.png
 prepare() { "$POTLUCK" prepare --codec "$codec" --backend ref --side 64 "$@"; }
-made() { "$POTLUCK" show "$1/shard-00000.parquet" | grep -q "$2 rows in 1 row groups"; }
+made() { "$POTLUCK" show "$1/shard-00000.parquet" | grep -q "$2 rows* in 1 row group,"; }
 printf 'vast.png\ta\nvast.jpg\tb\nvast.webp\tc\ncut.png\td\nhonest.png\te\n' >list.tsv
 check "the honest picture is prepared" prepare --data list.tsv --out shards
 mv log said
@@ -138,6 +138,7 @@ for command in $("$POTLUCK" --help | sed -n 's/^  \([a-z-]*\)  *.*/\1/p'); do
 done
 refuses 2 'potluck prepare: --data, --codec and --out are needed' "$POTLUCK" prepare --out none
 refuses 2 'potluck vqgan: decode: --weights, --codes and --out are needed' "$POTLUCK" vqgan decode
+refuses 2 'potluck vqgan: train, measure, encode or decode comes first' "$POTLUCK" vqgan
 refuses 2 "potluck vqgan: 'draw': train, measure, encode or decode comes first" "$POTLUCK" vqgan draw
 refuses 2 'potluck dht: put: a key and a value are needed' "$POTLUCK" dht put key
 refuses 2 'potluck average: --prefix and --tensors are needed' "$POTLUCK" average

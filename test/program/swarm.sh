@@ -228,7 +228,7 @@ two 60 "$work/one" "--compression float16" "--compression uniform8"
 check "another compression is reported" \
     grep -qE 'sends (FLOAT16|UNIFORM_8BIT) where we send (FLOAT16|UNIFORM_8BIT); both are understood' "$work/first" "$work/said"
 for side in first said; do
-    check "and harms nobody ($side)" grep -q 'averaged with 1 peers' "$work/$side"
+    check "and harms nobody ($side)" grep -q 'averaged with 1 peer ' "$work/$side"
 done
 named() { # pattern, files: in each
     want=$1; shift

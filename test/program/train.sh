@@ -135,6 +135,11 @@ mkdir "$work/g"
 head -c 5000 "$work/a/checkpoint-000004.safetensors" >"$work/g/checkpoint-000004.safetensors"
 refuses 1 "checkpoint-000004.safetensors" train --out "$work/g" --resume
 refuses 1 "no checkpoint" train --out "$work/empty" --resume
+check "and leaves no folder" [ ! -e "$work/empty" ]
+mkdir "$work/mine"
+refuses 1 "no checkpoint" train --out "$work/mine" --resume
+check "but the user's own one" [ -d "$work/mine" ]
+refuses 2 "'a.b': a run's name has no dot" train --out "$work/empty" --run a.b
 refuses 1 "a/checkpoint-.* exists: --resume continues from it" train --out "$work/a"
 check "folders within folders" train --out "$work/deep/in/it" --steps 1
 refuses 1 "not a folder" train --out "$work/a/loss.svg"

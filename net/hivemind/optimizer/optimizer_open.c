@@ -61,6 +61,8 @@ static int check_options(const struct pl_collaborative_run *run,
                        "the run's swarm is open already: its access token has to come with it");
     if (run->client_mode && !has_swarm && !run->initial_peer_count)
         return pl_fail(err, PL_EUSE, "a client only dials: it needs an initial peer");
+    if (!(o->lr > 0) || !isfinite(o->lr))
+        return pl_fail(err, PL_EUSE, "learning rate %g: expected a number above 0", o->lr);
     if (o->target_batch < 1 || o->epoch < 0 || o->epochs < 1 || o->average_state_every < 1 ||
         o->matchmaking_time < 0 || o->averaging_timeout < 0 || o->allreduce_timeout < 0 ||
         o->min_peers_timeout < 0)
@@ -312,7 +314,7 @@ int pl_collaborative_open(struct pl_collaborative **out, const struct pl_collabo
     *out = NULL;
     if (!c) return pl_fail(err, PL_ENOMEM, "no memory");
     pthread_mutex_init(&c->delayed.lock, NULL);
-    c->o = *options;
+    if (options) c->o = *options;
     set_defaults(&c->o);
     c->epoch = c->o.epoch;
     rc = check_options(run, &c->o, err);

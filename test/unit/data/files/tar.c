@@ -132,7 +132,7 @@ static void checksums(void **state)
         if (i >= 148 && i < 156) continue;
         archive[i] ^= 1;
         assert_int_equal(read_all(e, &n, bytes), PL_EFORMAT);
-        assert_non_null(strstr(err.text, "no header"));
+        assert_non_null(strstr(err.text, "not a header"));
         archive[i] ^= 1;
     }
     for (int k = 154; k < 156; k++) { /* the number ends with a zero or a blank, in any order */

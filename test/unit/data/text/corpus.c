@@ -177,11 +177,11 @@ static void damaged_files(void **state)
     struct corpus *c;
     int32_t ids[100];
     write_text(a, "{\"text\": \"abcdefgh\"}\n{\"text\": 5}\n");
-    fails(a, PL_EFORMAT, "line 2: no object with a string \"text\"");
+    fails(a, PL_EFORMAT, "line 2: not an object with a string \"text\"");
     write_text(a, "{\"text\": \"abcdefgh\"}\n{\"text\": \"");
-    fails(a, PL_EFORMAT, "line 2: no JSON");
+    fails(a, PL_EFORMAT, "line 2: not JSON");
     write_text(a, "[\"text\"]\n");
-    fails(a, PL_EFORMAT, "line 1: no object");
+    fails(a, PL_EFORMAT, "line 1: not an object");
     write_text(a, "{\"text\": \"short\"}\n");
     assert_int_equal(pl_corpus_open(&c, &o, &err), PL_OK);
     assert_int_equal(pl_corpus_next(c, ids, &err), PL_ENOTFOUND);

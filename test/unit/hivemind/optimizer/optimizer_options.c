@@ -14,7 +14,7 @@
 static float value[4];
 static const struct pl_collaborative_tensor tensor = { "x", 1, { 4 }, value, 0 };
 
-static struct pl_collaborative *open_with(struct pl_collaborative_options o)
+static struct pl_collaborative *open_run(const struct pl_collaborative_options *o)
 {
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     const struct pl_collaborative_run run = { .name = "options",
@@ -22,14 +22,19 @@ static struct pl_collaborative *open_with(struct pl_collaborative_options o)
                                               .listen_count = 1 };
     struct pl_collaborative *c;
     struct pl_err err;
-    if (pl_collaborative_open(&c, &run, &tensor, 1, &o, &err)) fail_msg("%s", err.text);
+    if (pl_collaborative_open(&c, &run, &tensor, 1, o, &err)) fail_msg("%s", err.text);
     return c;
+}
+
+static struct pl_collaborative *open_with(struct pl_collaborative_options o)
+{
+    return open_run(&o);
 }
 
 /* The reference run's settings, for a peer that sets nothing; and they reach the averagers. */
 static void defaults_are_the_reference_runs(void **state)
 {
-    struct pl_collaborative *c = open_with((struct pl_collaborative_options){ .target_batch = 0 });
+    struct pl_collaborative *c = open_run(NULL);
     struct pl_collaborative_status status;
     (void)state;
     assert_int_equal(c->o.target_batch, 4096);
@@ -93,6 +98,21 @@ static void numbers_below_their_least_are_refused(void **state)
     for (size_t i = 0; i < PL_COUNT(bad); i++) {
         assert_int_equal(pl_collaborative_open(&c, &run, &tensor, 1, &bad[i], &err), PL_EUSE);
         assert_non_null(strstr(err.text, "negative"));
+    }
+}
+
+/* An infinite rate, or one that climbs the loss, would spoil everybody's parameters. */
+static void learning_rates_are_above_zero(void **state)
+{
+    const double bad[] = { -0.1, INFINITY, NAN };
+    const struct pl_collaborative_run run = { .name = "options" };
+    struct pl_collaborative *c;
+    struct pl_err err;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(bad); i++) {
+        const struct pl_collaborative_options o = { .lr = bad[i] };
+        assert_int_equal(pl_collaborative_open(&c, &run, &tensor, 1, &o, &err), PL_EUSE);
+        assert_non_null(strstr(err.text, "learning rate"));
     }
 }
 
@@ -182,6 +202,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = { cmocka_unit_test(defaults_are_the_reference_runs),
                                         cmocka_unit_test(given_values_are_kept),
                                         cmocka_unit_test(numbers_below_their_least_are_refused),
+                                        cmocka_unit_test(learning_rates_are_above_zero),
                                         cmocka_unit_test(group_bits_have_a_longest),
                                         cmocka_unit_test(compressions_have_names),
                                         cmocka_unit_test(protections_have_names_and_numbers) };
