@@ -237,9 +237,10 @@ static int serve(struct dash *o, const struct swarm_options *how, const sigset_t
         if (rc) fprintf(stderr, "potluck dash: %s\n", err->text);
         if (sigtimedwait(ends, NULL, &pause) > 0) break;
     }
-    if (o->export_to && o->folder) { /* records since the last poll belong to the copy */
-        rc = dash_folder_finish(&o->training, o->server, o->dashboard, err);
-        if (!rc && !o->swarm.node) rc = dash_folder_log(&o->training, o->dashboard, err);
+    if (o->export_to) { /* records since the last poll belong to the copy */
+        rc = o->folder ? dash_folder_finish(&o->training, o->server, o->dashboard, err) : PL_OK;
+        if (!rc && o->swarm.node) rc = poll_dht(o, err);
+        else if (!rc && o->folder) rc = dash_folder_log(&o->training, o->dashboard, err);
         if (rc) fprintf(stderr, "potluck dash: %s\n", err->text);
     }
     rc = o->export_to ? dashboard_export(o->dashboard, o->export_to, err) : PL_OK;

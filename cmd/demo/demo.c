@@ -16,6 +16,7 @@
 #include "data/files/json.h"
 #include "data/images/contact_sheet.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -342,6 +343,20 @@ static int open_all(struct demo *d, struct pl_err *err)
     return rc;
 }
 
+/* Sheets that the page drew from an earlier demo: a sample without its sheet is none. */
+static void forget_samples(const char *folder)
+{
+    char path[PATH_MAX + 300];
+    DIR *samples;
+    snprintf(path, sizeof path, "%s/samples", folder);
+    if (!(samples = opendir(path))) return;
+    for (const struct dirent *e; (e = readdir(samples));) {
+        snprintf(path, sizeof path, "%s/samples/%s/sheet.png", folder, e->d_name);
+        unlink(path);
+    }
+    closedir(samples);
+}
+
 /* Of an earlier demo: they would count as newer than ours. */
 static int forget_checkpoints(const char *folder, struct pl_err *err)
 {
@@ -427,7 +442,10 @@ static int run_demo(int argc, char **argv)
     d.pairs = d.quick || (!d.alone && !is_local(&d)) ? QUICK_PAIRS : 0;
     if (compute_open(&d.be, &d.compute, "demo")) return 1;
     rc = pl_folder_make(d.out, &err);
-    if (!rc && !d.resume) rc = forget_checkpoints(d.out, &err);
+    if (!rc && !d.resume) {
+        forget_samples(d.out);
+        rc = forget_checkpoints(d.out, &err);
+    }
     if (!rc) rc = open_all(&d, &err);
     if (!rc) {
         fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n",

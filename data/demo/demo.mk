@@ -1,11 +1,17 @@
 # demo.mk - the demo, and the data and codec that it ships with.
 
-.PHONY: demo demo-pictures demo-data demo-codec
+.PHONY: demo page-picture demo-pictures demo-data demo-codec
 
 # Compiling for a device takes minutes: here only where there is one.
 demo: deps ## install what is missing, build, train together on real pairs, draw pictures (ALONE=1: one peer; QUICK=1: two minutes; ALGORITHM=gradients: as the paper)
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(BUILD)/potluck fast $(if $(wildcard /dev/nvidia0),cuda)
 	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(ALONE),--alone) $(if $(ALGORITHM),--algorithm $(ALGORITHM))
+
+# RUN: the folder of a finished demo, whose page is drawn.
+RUN ?= out/demo
+page-picture: ## paper/figures/page.png from the page of a finished demo, by Chromium (RUN=out/demo)
+	sh debian/missing.sh $(PAGE_PACKAGES) python3-pil
+	/usr/bin/python3 paper/page_picture.py $(RUN)
 
 # Debian's emoji and their names, drawn into build/demo/images with build/demo/captions.tsv; then,
 # by the codec that is in data/demo, encoded into the shards there.

@@ -35,8 +35,11 @@ for up, erase, part in re.findall("\x1b\\[(?:([0-9]+)A|(J)|K|\\?7[lh])|(\n|[^\n\
 print("\n".join(screen.get(r, "") for r in range(max(screen) + 1)))
 END
 if command -v script >/dev/null && command -v python3 >/dev/null; then
+    mkdir -p "$work/t/samples/000099" && : >"$work/t/samples/000099/sheet.png" # an earlier demo's
     script -qec "'$POTLUCK' demo --steps 6 --inner-steps 2 --out '$work/t'" /dev/null </dev/null | python3 "$work/screen.py" >"$work/screen"
     check "the page's address stays on the screen" grep -q '^its page: http://127.0.0.1:[0-9]*/$' "$work/screen"
+    check "which shows samples of this demo alone" sh -c '[ -s "$0/page/samples/6.png" ] && [ ! -e "$0/page/samples/99.png" ]' "$work/t"
+    check "and its last round" grep -q '"step":3,"total_steps":3' "$work/t/page/api/state.json"
     check "above one table" test "$(grep -c '^peer .*samples/s' "$work/screen")" = 1
 else
     echo "skip the screen: script or python3 is not installed"; skipped=$((skipped + 1))
