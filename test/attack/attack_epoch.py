@@ -39,6 +39,37 @@ goes_on("in the trainers' names", trainers, quiet,
 goes_on("samples of 2^63 - 1", trainers, quiet, lambda: [Stranger(trainers, lambda me: [progress(me.id, lead(trainers, 0), 2 ** 63 - 1)])])
 
 
+def steps_of(trainers, seconds=4):
+    """Batches of all together, and seconds, for each step in this time."""
+    def count():
+        return sum(e["event"] == "batch" for p in trainers for e in p.lines()), newest(first)
+
+    batches, epoch = count()
+    time.sleep(seconds)
+    now, last = count()
+    return (now - batches) / max(1, last - epoch), seconds / max(1, last - epoch)
+
+
+# New names cost nothing. Without a bound, three batches made a step of twelve, and each step waited a second for the names.
+without = steps_of(trainers)
+for text, tell in (("samples", lambda me: [progress(me.id, lead(trainers, 0), 2 ** 63 - 1)]),
+                   ("speed", lambda me: [progress(me.id, lead(trainers, 0), 0, 1e9)])):
+    for once_more in (True, False):
+        attacker = Renamed(trainers, tell)
+        for _ in until(10):
+            if attacker.ready:
+                break
+        time.sleep(2)
+        made = steps_of(trainers)
+        attacker.end()
+        if made[1] < without[1] + 0.5 or not once_more:
+            break
+        retried("under new names", made)  # the machine is busy
+    check(f"{text} under new names: a step takes most of its batches", made[0] >= 5.5, (made, without))
+    check(f"{text} under new names: rounds do not wait for them", made[1] < without[1] + 0.5, (made, without))
+    print(f"     {made[0]:.1f} batches and {made[1]:.2f} s a step, without it {without[0]:.1f} and {without[1]:.2f} s")
+
+
 def odd(me):
     """One of many records that no honest peer writes, another one each time."""
     e = lead(trainers, 0)

@@ -5,7 +5,7 @@ import glob
 from adversary import *
 
 HUGE = 4 * 10 ** 18
-SWARM = ("--slow", "0.1", "--target-batch", "48", "--seed", "1")
+SWARM = ("--slow", "0.05", "--target-batch", "96", "--seed", "1")  # a step of twelve batches
 STEPS = 6
 GRACE = 8  # s: rounds wait for a peer that reports training until it has missed some of them; and for a busy machine
 
@@ -42,6 +42,7 @@ class Stranger:
 
     def __init__(self, victims, tell, source="127.0.0.7", run="r"):
         self.peer, self.key, self.over, self.tell, self.run = Peer(source=source), RecordKey(), False, tell, dht_id(run + "_progress")
+        self.ready = False
         self.address = self.peer.listen()
         serve_dht(self.peer, os.urandom(20))
         self.connections = [self.peer.dial(v.address) for v in victims]
@@ -63,6 +64,22 @@ class Stranger:
         self.peer.streaming.clear()
         for c in self.peer.connections:
             c.close()
+
+
+class Renamed(Stranger):
+    """Under eight keys, and under new names all the time, each at the trainers' epoch or one of the next two."""
+
+    def repeat(self):
+        keys = [RecordKey() for _ in range(8)]
+        self.ready = True
+        while not self.over:
+            said = [(k, {**r, "epoch": r["epoch"] + i % 3}) for i, k in enumerate(keys) for r in self.tell(Peer())]
+            for c in self.connections:
+                try:
+                    store(c, [k.record(self.run, r, time.time() + 60) for k, r in said])
+                except (Closed, CallError, OSError):
+                    pass
+            time.sleep(0.1)
 
 
 def under(trainers, quiet, act):

@@ -8,6 +8,7 @@
  *   missed it, and has reported nothing since       does not count until its next report
  *   missed 3 in a row, but reports                  absent: not waited for until it comes again
  *   never met, though due 3 times                   may come; its samples and speed count as 0
+ *   never met, though we have met others            new: counts within the bound of progress.c
  *
  * Absent peers are waited for once in 16 rounds: two halves of a swarm that could not reach each
  * other for a while must find together again. */
@@ -57,7 +58,9 @@ static int has_shown_nothing(const struct attendee *p)
 int liveness_update(struct liveness *a, struct progress_record *records, size_t count, double now,
                     size_t *counted)
 {
-    struct liveness next = { .list = malloc((count + a->count + 1) * sizeof *next.list) };
+    struct liveness next = *a;
+    next.count = next.part_peers = 0;
+    next.list = malloc((count + a->count + 1) * sizeof *next.list);
     /* Without memory all count: needless waiting only costs time. */
     *counted = count;
     if (!next.list) return PL_ENOMEM;
@@ -76,11 +79,13 @@ int liveness_update(struct liveness *a, struct progress_record *records, size_t 
             p->misses = before->misses;
             p->due = before->due;
             p->is_met = before->is_met;
+            p->is_new = before->is_new;
             before->seen = -INFINITY; /* is in `next` now */
-        }
+        } else p->is_new = a->has_met;
         /* No report since the round that it missed: dead or stopped, as far as we know. */
         if (p->reported <= p->missed || is_absent(p)) continue;
         records[*counted] = records[i];
+        records[*counted].is_new = p->is_new;
         if (has_shown_nothing(p)) {
             records[*counted].samples = 0;
             records[*counted].samples_per_second = 0;
@@ -115,11 +120,26 @@ void liveness_note_group(struct liveness *a, const struct group *g)
 {
     /* In a group of m others out of n, a peer was due with probability m / n. */
     const double all = (double)(a->count + a->part_peers), others = g ? (double)g->count - 1 : all;
+    size_t new = 0;
     for (size_t i = 0; i < a->count; i++) {
         struct attendee *p = &a->list[i];
-        if (g && group_find(g, &p->peer) >= 0) p->is_met = 1;
-        else p->due += fmin(1, others / all);
+        if (g && group_find(g, &p->peer) >= 0) {
+            new += (size_t)p->is_new;
+            p->is_met = 1;
+            p->is_new = 0;
+        } else p->due += fmin(1, others / all);
     }
+    a->newcomers = g ? (double)new / ((double)g->count - (double)new) : 0;
+    a->has_met |= g && g->count > 1;
+    if (new) a->new_pause = 0;
+    else if (a->has_waited) a->new_pause = LIVENESS_NEW_PAUSE;
+    else if (a->new_pause) a->new_pause--;
+    a->has_waited = 0;
+}
+
+double liveness_newcomers(const struct liveness *a, int local_steps)
+{
+    return local_steps ? !a->new_pause : fmax(1, a->newcomers);
 }
 
 void liveness_clear(struct liveness *a)

@@ -8,7 +8,11 @@
  * A record is some seconds old when it is read, so each peer is assumed to go on at its speed.
  * Peers at other epochs do not add samples, but their speed counts: they will have caught up
  * before the step. Each peer computes this alone; from the same records all get nearly the same
- * eta. */
+ * eta.
+ *
+ * A new peer has shown none of its samples yet, and a new identity costs nothing. So new peers
+ * together add at most as much to each sum as the others, or more if our last group had more of
+ * them: however many there are, at least half of a target batch is not theirs. */
 #include "progress.h"
 
 #include <math.h>
@@ -158,10 +162,27 @@ static void count_peers(struct progress_view *v, const struct progress_record *r
     v->clients += r->peers ? r->clients : r->client_mode != 0;
 }
 
+/* A sum over peers that have been in a round, and over new ones. */
+struct sum {
+    double known, new;
+};
+
+static void add(struct sum *s, const struct progress_record *r, double x)
+{
+    *(r->is_new ? &s->new : &s->known) += x;
+}
+
+static double bounded(const struct sum *s, double newcomers)
+{
+    return s->known + fmin(s->new, newcomers * s->known);
+}
+
 void progress_update(struct progress_view *v, const struct progress_record *records, size_t count,
                      int any, const struct progress_local *mine, double target_batch, double now)
 {
-    double estimated = 0, speed = SPEED_MIN, n, crowd;
+    struct sum estimated = { 0 }, speed = { .known = SPEED_MIN };
+    int64_t new_samples = 0;
+    double n, crowd, most;
     memset(v, 0, sizeof *v);
     v->epoch = mine->epoch;
     /* No records at all: the swarm is this peer. */
@@ -176,14 +197,19 @@ void progress_update(struct progress_view *v, const struct progress_record *reco
         if (!records[i].client_mode && records[i].epoch > v->epoch) v->epoch = records[i].epoch;
     for (size_t i = 0; i < count; i++) {
         const struct progress_record *r = &records[i];
+        int64_t *sum = r->is_new ? &new_samples : &v->samples;
         count_peers(v, r);
         /* All peers' speeds, the samples of this epoch only. */
-        speed += r->samples_per_second;
+        add(&speed, r, r->samples_per_second);
         if (r->epoch != v->epoch) continue;
-        v->samples = progress_plus(v->samples, r->samples);
-        estimated += progress_estimate(r, now);
+        *sum = progress_plus(*sum, r->samples);
+        add(&estimated, r, progress_estimate(r, now));
     }
-    v->eta = now + fmax(0, target_batch - estimated) / speed;
+    most = mine->newcomers * (double)v->samples;
+    v->samples = progress_plus(v->samples,
+                               (double)new_samples > most ? (int64_t)most : new_samples);
+    v->eta = now + fmax(0, target_batch - bounded(&estimated, mine->newcomers)) /
+                       bounded(&speed, mine->newcomers);
     n = (double)v->peers;
     crowd = fmax(1, n / PROGRESS_FETCH_PEERS);
     /* Poll again after n / max(n + 3, 1.2 n) of the remaining time: at most 5/6 of it, and less
@@ -197,7 +223,7 @@ void progress_update(struct progress_view *v, const struct progress_record *reco
 /* eta = now + max_k max(0, target - estimated_k) / speed_k     peers k at the global epoch
  *
  * Peers at an earlier epoch first have to download a state, which takes an unknown time; they do
- * not count. */
+ * not count. Neither do new ones while none is waited for. */
 void progress_update_each(struct progress_view *v, const struct progress_record *records,
                           size_t count, const struct progress_local *mine, double target,
                           double now)
@@ -212,7 +238,7 @@ void progress_update_each(struct progress_view *v, const struct progress_record 
     for (size_t i = 0; i < count; i++) {
         const struct progress_record *r = &records[i];
         count_peers(v, r);
-        if (r->epoch != v->epoch) continue;
+        if (r->epoch != v->epoch || (r->is_new && !mine->newcomers)) continue;
         at_epoch++;
         left = fmax(left, fmax(0, target - progress_estimate(r, now)) /
                               fmax(r->samples_per_second, SPEED_MIN));

@@ -34,6 +34,7 @@ struct progress_record {
     uint8_t owner[DHT_ID_BYTES]; /* hash of the key that signed it */
     int is_proven;               /* the peer's identity has signed for this key */
     uint32_t peers, clients;     /* of a part; peers is 0 in a peer's own record */
+    int is_new;                  /* has been in no round yet, though it might (liveness.h) */
 };
 /* Names the part of these owners: its ID has this many of the owner's first bits. */
 void progress_name_part(struct progress_record *r, const uint8_t owner[DHT_ID_BYTES],
@@ -71,13 +72,14 @@ int64_t progress_plus(int64_t a, int64_t b);
 struct progress_local {
     int64_t epoch, samples;
     double samples_per_second;
+    double newcomers; /* new peers together count at most this many times as much as all others */
 };
 /* any: 0 if there was nothing under the key; records may be none even so (all have left). */
 void progress_update(struct progress_view *v, const struct progress_record *records, size_t count,
                      int any, const struct progress_local *mine, double target_batch, double now);
 
 /* The same where each peer has the target to itself, as in OpenDiLoCo: samples are our own, and eta
- * is the slowest peer's. [spec outer-steps 4] */
+ * is the slowest peer's; that of new ones only if mine->newcomers is not 0. [spec outer-steps 4] */
 void progress_update_each(struct progress_view *v, const struct progress_record *records,
                           size_t count, const struct progress_local *mine, double target,
                           double now);

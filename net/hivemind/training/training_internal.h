@@ -71,7 +71,7 @@ struct others_progress {
     size_t part_count;
     struct progress_view view;
     size_t others;     /* peers that count, without us */
-    size_t paused;     /* of those: on back-off, in no group of ours for now */
+    size_t paused;     /* of those: no group of ours waits for them now */
     int64_t lead;      /* see claims.h */
     int64_t displayed; /* the same for people */
     struct claims claims;

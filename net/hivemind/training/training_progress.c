@@ -138,15 +138,18 @@ static size_t add_part(const struct training *c, struct progress_record *records
 
 /* --- a view ----------------------------------------------------------------------------------- */
 
-/* How many of these peers are on back-off after failed rounds: they report, but no group of ours
- * takes them for now. */
-static size_t count_paused(const struct training *c, const struct progress_record *records,
-                           size_t count)
+/* How many of these peers no group waits for, although they report: those on back-off after failed
+ * rounds, and new ones for some rounds after one that has waited for them in vain. */
+static size_t count_paused(struct training *c, const struct progress_record *records, size_t count)
 {
     const double now = loop_now(c->loop);
     size_t paused = 0;
-    for (size_t i = 0; i < count; i++)
-        paused += (size_t)reliability_is_paused(&c->reliability, now, &records[i].peer, 1);
+    for (size_t i = 0; i < count; i++) {
+        const int is_paused = records[i].is_new && c->poll.liveness.new_pause;
+        paused += (size_t)(is_paused ||
+                           reliability_is_paused(&c->reliability, now, &records[i].peer, 1));
+        c->poll.liveness.has_waited |= records[i].is_new && !is_paused;
+    }
     return paused;
 }
 
@@ -212,7 +215,6 @@ static void update_view(struct training *c, const struct dht_result *r)
     claims_update(&c->poll.claims, records, count, (double)c->o.target_batch, training_now(c),
                   &count);
     training_update_lead(c);
-    mine = (struct progress_local){ c->own.epoch, c->own.samples, own.samples_per_second };
     /* 2. Which epochs are believed? */
     count = drop_beyond(records, count, c->poll.lead > c->own.epoch ? c->poll.lead : c->own.epoch);
     /* A peer with another target batch would step alone, without any error: warn the user. */
@@ -226,6 +228,8 @@ static void update_view(struct training *c, const struct dht_result *r)
     /* Without ourselves: our first record may not be stored yet. A part's sum has us in it. */
     c->poll.others = others > 0 && is_covered ? others - 1 : others;
     c->poll.paused = count_paused(c, records, count);
+    mine = (struct progress_local){ c->own.epoch, c->own.samples, own.samples_per_second,
+                                    liveness_newcomers(&c->poll.liveness, c->o.local_steps) };
     /* 4. Which peers' samples belong to this step? With our own they give samples, speed and
      * eta. */
     count = drop_beyond(records, count, c->own.epoch);

@@ -195,6 +195,50 @@ static void reports_count_until_they_are_missed(void **state)
     liveness_clear(&a);
 }
 
+/* Who appears after our first round with others is new until it comes to one. What the last group
+ * showed bounds how much new peers count. A round that waits for them in vain ends the waiting for
+ * three. */
+static void newcomers_have_shown_nothing(void **state)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct liveness a = { 0 };
+    struct group g = { 0 };
+    struct progress_record r[16];
+    size_t n;
+    for (uint8_t k = 0; k < 16; k++) r[k] = report_of(k, 100);
+    assert_int_equal(liveness_update(&a, r, 1, 100, &n), PL_OK);
+    assert_int_equal(group_add(&g, &r[15].peer, said, sizeof said, NULL), PL_OK); /* ourselves */
+    liveness_note_group(&a, &g); /* alone: nobody has been met */
+    assert_int_equal(liveness_update(&a, r, 2, 101, &n), PL_OK);
+    assert_false(r[0].is_new || r[1].is_new);
+    assert_int_equal(group_add(&g, &r[0].peer, said, sizeof said, NULL), PL_OK);
+    liveness_note_group(&a, &g);
+    for (int round = 0; round < 8; round++) {
+        const int waits = round % 4 == 0; /* in vain in rounds 0 and 4 */
+        assert_int_equal(liveness_update(&a, r, 3, 102 + round, &n), PL_OK);
+        assert_int_equal(n, 3);
+        assert_false(r[0].is_new || r[1].is_new);
+        assert_true(r[2].is_new);
+        assert_float_equal(liveness_newcomers(&a, 0), 1, 0);
+        assert_float_equal(liveness_newcomers(&a, 1), waits, 0);
+        a.has_waited = waits;
+        liveness_note_group(&a, round == 6 ? NULL : &g); /* one without a group counts, too */
+    }
+    a.has_waited = 1;
+    assert_int_equal(liveness_update(&a, r, 15, 110, &n), PL_OK);
+    for (int k = 3; k < 15; k++)
+        assert_int_equal(group_add(&g, &r[k].peer, said, sizeof said, NULL), PL_OK);
+    liveness_note_group(&a, &g); /* twelve that are new, and two that are not */
+    assert_float_equal(liveness_newcomers(&a, 0), 6, 0);
+    assert_float_equal(liveness_newcomers(&a, 1), 1, 0);
+    assert_int_equal(liveness_update(&a, r, 15, 111, &n), PL_OK);
+    for (int k = 0; k < 15; k++) assert_int_equal(r[k].is_new, k == 2);
+    liveness_note_group(&a, &g);
+    assert_float_equal(liveness_newcomers(&a, 0), 1, 0);
+    group_clear(&g);
+    liveness_clear(&a);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +247,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(unmet_peer_has_no_samples),
         cmocka_unit_test(reports_count_until_they_are_missed),
         cmocka_unit_test(parts_count_as_they_are),
+        cmocka_unit_test(newcomers_have_shown_nothing),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,6 +80,32 @@ static void samples_of_one_epoch_speeds_of_all(void **state)
     assert_float_equal(v.eta, NOW + TARGET / 3, 1e-9);
 }
 
+/* At most as many samples and as much speed as the others have: the step is never by claims of new
+ * peers alone. Half of the others' if `newcomers` is one half. */
+static void new_peers_double_a_sum_at_most(void **state)
+{
+    struct progress_record r[] = { record(1, 5, 20, 2, 5), record(2, 5, INT64_MAX, 1e9, 0),
+                                   record(3, 5, 90, 1e9, 60) };
+    struct progress_local mine = { 5, 7, 2, 1 };
+    struct progress_view v;
+    r[1].is_new = r[2].is_new = 1;
+    progress_update(&v, r, 3, 1, &mine, TARGET, NOW);
+    assert_int_equal(v.samples, 2 * 20);
+    assert_int_equal(v.peers, 3);
+    assert_float_equal(v.eta, NOW + (TARGET - 2 * 30) / 4, 1e-9);
+    mine.newcomers = 0.5;
+    progress_update(&v, r, 3, 1, &mine, TARGET, NOW);
+    assert_int_equal(v.samples, 30);
+    assert_float_equal(v.eta, NOW + (TARGET - 1.5 * 30) / 3, 1e-9);
+    r[1] = record(2, 5, 4, 1, 0); /* below the bound they count as they are */
+    r[2] = record(3, 5, 1, 0.5, 10);
+    r[1].is_new = r[2].is_new = 1;
+    mine.newcomers = 1;
+    progress_update(&v, r, 3, 1, &mine, TARGET, NOW);
+    assert_int_equal(v.samples, 25);
+    assert_float_equal(v.eta, NOW + (TARGET - 40) / 3.5, 1e-9);
+}
+
 /* (now - time) * speed, for the 60 s that a record lives; 0 if its clock is ahead. */
 static void age_of_a_record_is_clipped(void **state)
 {
@@ -281,7 +307,7 @@ static void metrics_are_summed(void **state)
 /* Each has the target to itself, and the slowest of the epoch decides. */
 static void each_peer_has_its_own_target(void **state)
 {
-    const struct progress_local mine = { 5, 70, 2 };
+    const struct progress_local mine = { 5, 70, 2 }, waiting = { 5, 70, 2, 1 };
     struct progress_record r[] = { record(1, 5, 70, 2, 0), record(2, 5, 40, 3, 10),
                                    record(3, 5, 20, 16, 0), record(4, 4, 0, 1e-9, 0) };
     struct progress_view v;
@@ -292,6 +318,13 @@ static void each_peer_has_its_own_target(void **state)
     assert_int_equal(v.peers, 4);
     assert_float_equal(v.eta, NOW + 15, 1e-9); /* ours: 30 samples at 2 a second */
     assert_float_equal(v.next_fetch, NOW + PROGRESS_FETCH_EACH_MAX, 1e-9);
+    r[1].is_new = 1; /* 30 samples at 3 a second, waited for or not */
+    r[0].samples = 95;
+    progress_update_each(&v, r, 4, &mine, TARGET, NOW);
+    assert_float_equal(v.eta, NOW + 5, 1e-9);
+    r[1].samples = 0;
+    progress_update_each(&v, r, 4, &waiting, TARGET, NOW);
+    assert_float_equal(v.eta, NOW + 70 / 3.0, 1e-9);
     r[2].samples_per_second = 0; /* never: the wait has its own limit */
     progress_update_each(&v, r, 4, &mine, TARGET, NOW);
     assert_true(v.eta > NOW + 1e9 && !isnan(v.next_fetch));
@@ -309,6 +342,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = { cmocka_unit_test(each_peer_has_its_own_target),
                                         cmocka_unit_test(without_records_the_swarm_is_this_peer),
                                         cmocka_unit_test(samples_of_one_epoch_speeds_of_all),
+                                        cmocka_unit_test(new_peers_double_a_sum_at_most),
                                         cmocka_unit_test(age_of_a_record_is_clipped),
                                         cmocka_unit_test(next_poll),
                                         cmocka_unit_test(crowds_poll_seldom),
