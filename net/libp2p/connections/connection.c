@@ -380,12 +380,16 @@ void connections_settle(struct connections *all)
     /* Either list may grow meanwhile: a flush may end a connection, an end may write to another. */
     while (all->dirty || all->ending) {
         struct connection *c = all->dirty;
+        struct loop_time time;
         if (c) {
             all->dirty = c->next_dirty;
             c->dirty = 0;
             if (c->state == CONNECTION_ENDING) continue;
             all->events->before_flush(c);
+            /* The peer that has asked also pays for encryption and for the system's copy. */
+            loop_time_begin(&time, all->core, &c->account);
             flush(c);
+            loop_time_end(&time);
             all->events->after_flush(c);
         } else {
             c = all->ending;

@@ -23,9 +23,8 @@
  *            Half of the loop: the other half is for training peers
  * reserved   groupmates send the large messages: 1 GiB is the gradients of the reference run,
  *            uncompressed, twice over. The time of protected peers is not bounded: without it there
- *            is no averaging. That of others that we have dialed is: any node of the DHT may be
- *            among them.
- *            Their records are bounded as everybody's
+ *            is no averaging. Their records are bounded as everybody's. Of others that we have
+ *            dialed, the connections alone are charged here
  * transient  a handshake takes two round trips: 128 at once are hundreds a second
  * subnet     a quarter of all connections, half or three quarters of all bytes, half of the time:
  *            one owner fills none
@@ -191,16 +190,22 @@ void resources_leave_protocol(struct resources *r, struct scope *protocol)
 
 static int is_protected(const struct account *a) { return a->peer && a->peer->protectors; }
 
-static struct scope *root(const struct account *a)
+/* A peer that we have dialed may be any node of the DHT. The connection itself is our choice; what
+ * it then sends is that of a stranger, unless the peer is protected. */
+static struct scope *root(const struct account *a, enum resource kind)
 {
-    return a->dialed || is_protected(a) ? &a->of->reserved : &a->of->system;
+    int is_ours = is_protected(a) || (a->dialed && kind == RESOURCE_CONNECTIONS);
+    return is_ours ? &a->of->reserved : &a->of->system;
 }
 
-/* Adds all that the account holds to a scope, or takes it away. Time stays where it was used. */
-static void move(const struct account *a, struct scope *s, int on)
+/* Adds all that the account holds to a scope, or takes it away; NULL: its root. Time stays where it
+ * was used. */
+static void move(const struct account *a, struct scope *to, int on)
 {
-    for (int k = 0; k < RESOURCE_HANDLER_US; k++)
+    for (int k = 0; k < RESOURCE_HANDLER_US; k++) {
+        struct scope *s = to ? to : root(a, k);
         s->used[k] = on ? s->used[k] + a->used[k] : s->used[k] - a->used[k];
+    }
 }
 
 int resources_open(struct resources *r, struct account *a, const struct multiaddr *remote,
@@ -219,10 +224,10 @@ int resources_authenticate(struct account *a, const struct peer_id *peer)
 {
     struct scope *p = a->of ? enter_peer(a->of, peer) : NULL;
     if (!p) return PL_ENOMEM;
-    move(a, root(a), 0);
+    move(a, NULL, 0);
     move(a, &a->of->transient, 0);
     a->peer = p;
-    move(a, root(a), 1);
+    move(a, NULL, 1);
     move(a, p, 1);
     return PL_OK;
 }
@@ -231,7 +236,7 @@ void resources_close(struct account *a)
 {
     struct resources *r = a->of;
     if (!r) return;
-    move(a, root(a), 0);
+    move(a, NULL, 0);
     move(a, a->subnet, 0);
     move(a, a->peer ? a->peer : &r->transient, 0);
     list_remove(&r->accounts, a);
@@ -246,7 +251,7 @@ void resources_close(struct account *a)
  * our own choice may use all of it. */
 static const struct scope *find_full(const struct account *a, enum resource kind, size_t n)
 {
-    const struct scope *all[] = { a->peer ? a->peer : &a->of->transient, a->subnet, root(a) };
+    const struct scope *all[] = { a->peer ? a->peer : &a->of->transient, a->subnet, root(a, kind) };
     for (size_t i = all[2]->kind == SCOPE_RESERVED ? 2 : 0; i < PL_COUNT(all); i++) {
         size_t limit = resources_limit(a->of, all[i]->kind, kind);
         if (all[i]->used[kind] > limit || n > limit - all[i]->used[kind]) {
@@ -262,7 +267,7 @@ static void add(struct account *a, enum resource kind, size_t n)
     a->used[kind] += n;
     (a->peer ? a->peer : &a->of->transient)->used[kind] += n;
     a->subnet->used[kind] += n;
-    root(a)->used[kind] += n;
+    root(a, kind)->used[kind] += n;
 }
 
 const struct scope *resources_charge(struct account *a, enum resource kind, size_t n)
@@ -292,18 +297,11 @@ const struct scope *resources_count(struct account *a, enum resource kind, size_
 
 /* --- time on the loop ------------------------------------------------------------------------- */
 
-/* A peer that we have dialed may be any node of the DHT: protected ones alone have all of the time
- * that they need. */
-static struct scope *root_of_time(const struct account *a)
-{
-    return is_protected(a) ? &a->of->reserved : &a->of->system;
-}
-
 void resources_begin_handler(struct handler_charge *h, struct account *a)
 {
     *h = (struct handler_charge){ 0 };
     if (!a->of) return;
-    *h = (struct handler_charge){ a->peer, a->subnet, root_of_time(a) };
+    *h = (struct handler_charge){ a->peer, a->subnet, root(a, RESOURCE_HANDLER_US) };
     if (h->peer) h->peer->accounts++; /* the handler may close the account */
     h->subnet->accounts++;
 }
@@ -326,7 +324,7 @@ static int used_up(const struct resources *r, const struct scope *s)
 int resources_must_wait(const struct account *a)
 {
     const struct resources *r = a->of;
-    const struct scope *all = root_of_time(a);
+    const struct scope *all = root(a, RESOURCE_HANDLER_US);
     if (all->kind == SCOPE_RESERVED) return 0;
     if ((a->peer && used_up(r, a->peer)) || used_up(r, a->subnet)) return 1;
     return used_up(r, all) && a->subnet->used[RESOURCE_HANDLER_US] >= HANDLER_EQUAL_US / r->subnets;
@@ -362,7 +360,7 @@ static int may_go(const struct account *a, const struct scope *within, enum reso
     if (kind == RESOURCE_CONNECTIONS &&
         (is_protected(a) || (a->dialed && within->kind != SCOPE_RESERVED)))
         return 0;
-    return within == a->subnet || within == a->peer || within == root(a) ||
+    return within == a->subnet || within == a->peer || within == root(a, kind) ||
            (within == &a->of->transient && !a->peer);
 }
 
@@ -397,10 +395,10 @@ static void set_protectors(struct resources *r, struct scope *peer, size_t n)
 {
     struct account *a;
     for (a = r->accounts; a; a = a->next)
-        if (a->peer == peer) move(a, root(a), 0);
+        if (a->peer == peer) move(a, NULL, 0);
     peer->protectors = n;
     for (a = r->accounts; a; a = a->next)
-        if (a->peer == peer) move(a, root(a), 1);
+        if (a->peer == peer) move(a, NULL, 1);
 }
 
 int resources_protect(struct resources *r, const struct peer_id *id)

@@ -4,8 +4,8 @@
  * Each connection has an account. Its use is charged to several scopes at once:
  *
  *   system     all strangers together, or
- *   reserved   peers that we dialed or protect: groupmates, bootstrap peers. Strangers cannot use
- *              it up
+ *   reserved   peers that we protect: groupmates, bootstrap peers; and connections that we dialed.
+ *              Strangers cannot use it up
  *   transient  connections that have not proven an identity yet
  *   subnet     an IPv4 /24 or an IPv6 /64: one owner may have many addresses of it
  *   machine    in place of a subnet: one loopback address, behind which test swarms live

@@ -125,6 +125,40 @@ static void protected_peer_does_not_wait(void **state)
     close_side(&b);
 }
 
+static void take_all(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    rpc_reply(call, "", 0);
+}
+
+/* Encryption of what we send is charged as decryption of what comes: 32 MiB, both ways. The side
+ * that sends reads nothing but credit meanwhile. */
+static void sending_is_charged(void **state)
+{
+    struct side from, to;
+    uint8_t *data = noise(1 << 20, 9);
+    int sent = 0;
+    open_side(&from, 0, 0);
+    open_side(&to, 1, 0);
+    serve(&to, "Test.take", take_all, NULL, NULL);
+    teach(&from, &to);
+    for (; sent < 32; sent++) {
+        struct asking q = { .from = &from,
+                            .to = &to.me.id,
+                            .name = "Test.take",
+                            .data = data,
+                            .n = 1 << 20,
+                            .timeout_s = LIMIT };
+        ask_and_wait(&q);
+        assert_int_equal(q.status, PL_OK);
+        bytes_clear(&q.response);
+    }
+    if (used_s(&from) < used_s(&to) / 2)
+        fail_msg("%g s for sending, %g s for receiving", used_s(&from), used_s(&to));
+    close_side(&from);
+    close_side(&to);
+    free(data);
+}
+
 /* --- every share used up ---------------------------------------------------------------------- */
 
 #define STRANGERS 6
@@ -193,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_peer_has_a_share),
         cmocka_unit_test(protected_peer_does_not_wait),
+        cmocka_unit_test(sending_is_charged),
         cmocka_unit_test(reserved_share_under_flood),
     };
     return cmocka_run_group_tests_name("host_flood", tests, NULL, NULL);

@@ -204,6 +204,32 @@ static void reserved(void **state)
     finish(a, 5);
 }
 
+/* A node that we have dialed may be anybody's. Its connection is our choice and reserved; what it
+ * holds is a stranger's, up to the limits of a peer, of a subnet and of all strangers. */
+static void the_dialed_hold_as_strangers(void **state)
+{
+    const struct peer_id who = peer_number(1);
+    struct account a[2];
+    resources_init(&all, SIZE_MAX);
+    open_account(&a[0], "/ip4/1.1.1.1/tcp/1", 1, 1);
+    open_account(&a[1], "/ip4/2.1.1.1/tcp/1", 2, 1);
+    assert_null(resources_charge(&a[0], RESOURCE_CONNECTIONS, 1));
+    assert_int_equal(all.reserved.used[RESOURCE_CONNECTIONS], 1);
+    assert_int_equal(all.system.used[RESOURCE_CONNECTIONS], 0);
+    resources_count(&a[0], RESOURCE_HELD, resources_limit(&all, SCOPE_PEER, RESOURCE_HELD));
+    assert_int_equal(refused(&a[0], RESOURCE_HELD, 1), SCOPE_PEER);
+    assert_int_equal(all.reserved.used[RESOURCE_HELD], 0);
+    resources_count(&a[1], RESOURCE_HELD, MIB);
+    assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_HELD), &a[0]);
+    assert_int_equal(resources_protect(&all, &who), PL_OK);
+    assert_null(resources_charge(&a[0], RESOURCE_HELD, 1));
+    assert_int_equal(all.reserved.used[RESOURCE_HELD], a[0].used[RESOURCE_HELD]);
+    assert_int_equal(all.reserved.used[RESOURCE_CONNECTIONS], 1);
+    resources_unprotect(&all, &who);
+    assert_int_equal(all.reserved.used[RESOURCE_HELD], 0);
+    finish(a, 2);
+}
+
 static void protocols(void **state)
 {
     static struct scope *streams[20000];
@@ -368,6 +394,7 @@ int main(void)
         cmocka_unit_test(largest),
         cmocka_unit_test(idle),
         cmocka_unit_test(reserved),
+        cmocka_unit_test(the_dialed_hold_as_strangers),
         cmocka_unit_test(protocols),
         cmocka_unit_test(handler_share),
         cmocka_unit_test(time_of_handshakes_and_of_the_dialed),
