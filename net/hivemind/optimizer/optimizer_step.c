@@ -23,6 +23,17 @@
 
 #define PEERS_PAUSE 200000000 /* ns between two looks for min_peers; polls come twice a second */
 
+/* Most of our group have other parameters than ours. Without their state we go on with ours, and
+ * ask again if that is said again. */
+static void resynchronize(struct pl_collaborative *c)
+{
+    struct pl_err err = { "" }, warning;
+    if (!collaborative_load(c, c->epoch, &err)) return;
+    pl_fail(&warning, PL_OK, "no state could be downloaded (%.300s): continuing with our own",
+            err.text);
+    collaborative_warn(c, warning.text);
+}
+
 /* Most others report a later epoch; a state of theirs is the proof. Without such a state we
  * continue at our epoch, with our accumulation: false reports cost one attempted download, not our
  * work. */
@@ -119,10 +130,11 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     }
     while (training_take_warning(c->training, &warning)) collaborative_warn(c, warning.text);
     if (advice == TRAINING_WAIT_SLOWER) advice = local_wait(c);
-    if (advice == TRAINING_CATCH_UP) {
+    if (advice == TRAINING_CATCH_UP || advice == TRAINING_DIVERGED) {
         /* A step on its way must not come after the state that replaces its parameters. */
         if ((rc = finish_pending(c, err))) return rc;
-        catch_up(c);
+        if (advice == TRAINING_CATCH_UP) catch_up(c);
+        else resynchronize(c);
         return PL_OK;
     }
     /* The algorithm counts steps, the swarm samples. */

@@ -35,7 +35,7 @@ static struct claimant *find(const struct claims *c, const struct peer_id *peer)
 /* --- one record for each peer ----------------------------------------------------------------- */
 
 /* The subkey names the key that signed the record: its owner. */
-static void read_owner(uint8_t owner[DHT_ID_BYTES], const struct dht_item *item)
+void claims_owner(uint8_t owner[DHT_ID_BYTES], const struct dht_item *item)
 {
     struct dht_id id;
     dht_id_of(&id, item->subkey, item->subkey_n);
@@ -47,7 +47,7 @@ size_t claims_read(struct progress_record *records, const struct dht_item *items
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
         if (!progress_read(&records[count], items[i].value, items[i].n, NULL))
-            read_owner(records[count++].owner, &items[i]);
+            claims_owner(records[count++].owner, &items[i]);
     return count;
 }
 
@@ -69,7 +69,7 @@ void claims_prove(struct progress_record *records, size_t count, const struct dh
     size_t proven = 0;
     for (size_t i = 0; proofs && i < n; i++)
         if (!identity_record_read(&proofs[proven].peer, items[i].value, items[i].n))
-            read_owner(proofs[proven++].owner, &items[i]);
+            claims_owner(proofs[proven++].owner, &items[i]);
     if (proven) qsort(proofs, proven, sizeof *proofs, by_owner);
     for (size_t i = 0; proven && i < count; i++) {
         memcpy(wanted.owner, records[i].owner, sizeof wanted.owner);
@@ -332,6 +332,13 @@ void claims_round(struct claims *c, const struct group *g)
 }
 
 /* --- doubts ----------------------------------------------------------------------------------- */
+
+int claims_is_owner(const struct claims *c, const struct peer_id *peer,
+                    const uint8_t owner[DHT_ID_BYTES])
+{
+    const struct claimant *p = find(c, peer);
+    return p && !p->is_disputed && !memcmp(p->owner, owner, DHT_ID_BYTES);
+}
 
 void claims_doubt(struct claims *c, int64_t own, double now)
 {

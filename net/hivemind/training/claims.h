@@ -90,6 +90,11 @@ size_t claims_to_ping(struct claims *c, struct peer_id out[CLAIMS_PINGS], int64_
 void claims_silent(struct claims *c, const struct peer_id *peer, double asked);
 /* A common round, of gradients or of parameters, has succeeded in this group. */
 void claims_round(struct claims *c, const struct group *g);
+/* 1: this owner's key is the peer's, as far as the last polls tell. */
+int claims_is_owner(const struct claims *c, const struct peer_id *peer,
+                    const uint8_t owner[DHT_ID_BYTES]);
+/* Of a record under any key: the hash of the key that signed it. */
+void claims_owner(uint8_t owner[DHT_ID_BYTES], const struct dht_item *item);
 /* No state has shown an epoch beyond `own`: peers that claim one are doubted. */
 void claims_doubt(struct claims *c, int64_t own, double now);
 /* A state of epoch `own` was loaded: claims of at most this epoch are confirmed, and doubts about

@@ -102,7 +102,10 @@ static void add_here(void *context)
             c->poll.view.samples = progress_plus(c->poll.view.samples, w->number);
         training_report(c);
     }
-    w->advice = should_catch_up(c, now) ? TRAINING_CATCH_UP : advise(c, now);
+    if (c->digests.has_diverged) {
+        c->digests.has_diverged = 0;
+        w->advice = TRAINING_DIVERGED;
+    } else w->advice = should_catch_up(c, now) ? TRAINING_CATCH_UP : advise(c, now);
 }
 
 enum training_advice training_add(struct training *c, int64_t samples, double seconds)
@@ -126,6 +129,7 @@ static void begin_enter(void *context)
     struct request *w = context;
     struct training *c = w->c;
     const int is_other = w->number != c->own.epoch;
+    training_drop_digests(c);
     c->own.epoch = w->number;
     c->own.samples = 0;
     /* A state replaces everything of the old epoch: samples, rounds, doubts. */
@@ -218,6 +222,7 @@ static void free_all(struct training *c)
     for (size_t i = 0; i < c->gradient.message_count; i++) free(c->gradient.messages[i].data);
     free(c->gradient.messages);
     free(c->elements);
+    free(c->digests.mates);
     liveness_clear(&c->poll.liveness);
     claims_clear(&c->poll.claims);
     dht_result_clear(&c->poll.proofs);
@@ -278,6 +283,7 @@ static void begin_close(void *context)
     if (c->poll.task) dht_node_cancel(c->poll.task);
     if (c->poll.proofs_task) dht_node_cancel(c->poll.proofs_task);
     training_cancel_pings(c);
+    training_drop_digests(c);
     if (c->report.has_stored && !mp_nil(&nil))
         c->report.withdrawal = dht_node_store(c->o.node, &c->report.key[c->report.level],
                                               bytes_at(&c->subkey), bytes_length(&c->subkey),
@@ -407,7 +413,7 @@ int training_open(struct training **out, const struct training_options *o, struc
     if (!c->o.part_peers) c->o.part_peers = PARTS_PEERS;
     c->loop = host_loop(o->host);
     c->poll.view = (struct progress_view){ .eta = INFINITY };
-    c->help.last_epoch = c->poll.lead = -1;
+    c->help.last_epoch = c->poll.lead = c->digests.last_epoch = -1;
     performance_init(&c->own.speed, PERFORMANCE_ALPHA);
     c->records.totals = (struct report_record){ .version = "potluck " PL_VERSION,
                                                 .held_out = NAN,

@@ -116,8 +116,10 @@ enum training_advice {
     /* local_steps: ours is there, the others' are not yet: ask again soon, with 0 samples, or step
      * without them */
     TRAINING_WAIT_SLOWER,
-    TRAINING_UPDATE,  /* the target batch is there */
-    TRAINING_CATCH_UP /* the others may be ahead: download a state; if it confirms that, load
+    TRAINING_UPDATE,   /* the target batch is there */
+    TRAINING_DIVERGED, /* our parameters are not those of most of the last group: download a state
+                        * of our epoch or a later one. Given once */
+    TRAINING_CATCH_UP  /* the others may be ahead: download a state; if it confirms that, load
                             * it and drop the accumulated gradients. Given with pauses between */
 };
 /* Reports a local batch: its samples are in the gradient, and it took this many seconds; 0: samples
@@ -161,6 +163,8 @@ int training_end_average(struct training *c, struct training_round *r, int wait)
 /* After the optimizer's step: begins the next epoch, unless a delayed round has. `parameter` is
  * copied for its round. Waits for a fresh view. */
 void training_advance(struct training *c, float *const *parameter);
+/* After training_advance: stores a digest of the parameters, and compares it with the group's. */
+void training_compare(struct training *c, float *const *parameter);
 /* After a state of others has replaced ours in the middle of an epoch: begins the round of the
  * parameters that the others have begun with it, as training_advance does. `parameter` is
  * copied. */

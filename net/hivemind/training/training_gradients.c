@@ -79,6 +79,7 @@ static void on_gradient(void *context, const struct averager_result *result)
     /* Groupmates of a common round have shown that they train: their epochs weigh more
      * (claims.h). */
     if (!r->status && r->group) claims_round(&c->poll.claims, r->group);
+    training_note_mates(c, r->status ? NULL : r->group);
     c->gradient.waiter = NULL;
     if (delayed) end_delayed_round(c);
     else c->own.phase = EPOCH_STEPPING;

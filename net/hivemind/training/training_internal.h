@@ -1,12 +1,13 @@
 /* training_internal.h - shared by the parts of collaborative training: progress and the
  * decision to step (training.c), the rounds (training_rounds.c, training_gradients.c,
- * training_parameters.c, training_auxiliary.c), download of a state (training_download.c), records
- * and reports (training_records.c). */
+ * training_parameters.c, training_auxiliary.c), digests of the parameters (training_digest.c),
+ * download of a state (training_download.c), records and reports (training_records.c). */
 #ifndef PL_TRAINING_INTERNAL_H
 #define PL_TRAINING_INTERNAL_H
 
 #include "liveness.h"
 #include "claims.h"
+#include "digest.h"
 #include "metrics.h"
 #include "parts.h"
 #include "peer_report.h"
@@ -114,6 +115,29 @@ struct gradient_round {
     int64_t samples; /* all peers', when it was triggered */
 };
 
+/* Have our parameters diverged from those of our group? training_digest.c. */
+#define DIGEST_CHECKS 2 /* a step's check may still be waiting when the next step begins its own */
+struct digest_checks {
+    struct digest_check {
+        struct training *c;
+        struct digest_record own; /* after the step */
+        struct dht_id key;
+        struct peer_id *mates; /* the group that made the step, with us; NULL: none is expected */
+        size_t mate_count;
+        struct timer timer; /* until the others have stored theirs, too */
+        struct dht_task *task;
+    } check[DIGEST_CHECKS]; /* of epoch e: number e modulo 2 */
+    /* The group of the last good round of gradients; NULL: it has failed. */
+    struct peer_id *mates;
+    size_t mate_count;
+    struct digest last; /* of last_epoch, by which a step is measured; -1: none */
+    int64_t last_epoch;
+    int has_diverged;      /* the training's thread has not yet asked for a state */
+    int64_t doubted_until; /* epoch: until then the others' digests do not make us ask again */
+    int loads;             /* in a row that have not ended it */
+    struct peer_id named;  /* the last one that a warning was about */
+};
+
 /* An auxiliary peer's round: training_auxiliary.c. */
 struct auxiliary_round {
     enum { AUXILIARY_IDLE, AUXILIARY_AVERAGING, AUXILIARY_ENDED } phase;
@@ -151,6 +175,7 @@ struct training {
     struct training_download load;
     struct dashboard_records records;
     struct gradient_round gradient;
+    struct digest_checks digests;
     struct auxiliary_round help;
     struct state_round state;
     struct reliability reliability; /* of both kinds of rounds */
@@ -189,6 +214,7 @@ struct request {
     struct state_snapshot *snapshot;
     char *bits; /* GROUP_BITS_MAX + 1 bytes */
     struct metrics_record metrics;
+    const struct digest *digest;
     state_check *check;
     void *check_context;
     struct state_load *state;
@@ -229,6 +255,11 @@ void training_count(struct training *c, const struct averager_result *r, int mis
 void training_count_wait(struct training *c, double seconds);
 /* The most that one peer's gradient, or its change of the parameters, may weigh. */
 double training_weight_max(const struct training *c);
+/* Remembers the group of a good round of gradients, whose parameters are compared after the step;
+ * NULL: the round has failed. */
+void training_note_mates(struct training *c, const struct group *g);
+/* No comparison goes on; our parameters have been replaced. */
+void training_drop_digests(struct training *c);
 /* Own epoch + 1. samples: accumulated for it already, during a delayed round. */
 void training_begin_epoch(struct training *c, int64_t samples);
 /* Begins a round of the averager `which`; scheduled, deadline and patience of *s are set here. As
