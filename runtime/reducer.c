@@ -221,6 +221,21 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
     return rc ? rc : pl_wire_encode(reply, r->be, method, &type, r->delta, err);
 }
 
+int pl_reducer_mean(uint8_t *reply, struct pl_reducer *r, enum pl_compression method,
+                    struct pl_err *err)
+{
+    struct pl_wire_type type = flat(r->n);
+    struct pl_coded nothing;
+    int rc = sum_pending(r);
+    if (!rc) rc = reserve_scratch(r, &r->values);
+    if (!rc) rc = reserve_scratch(r, &r->delta);
+    if (rc) return rc;
+    memset(r->values, 0, r->n * sizeof *r->values);
+    nothing = plain(r->values);
+    rc = r->be->average_delta(r->delta, r->sum, (float)r->weight, &nothing, r->n);
+    return rc ? rc : pl_wire_encode(reply, r->be, method, &type, r->delta, err);
+}
+
 int pl_apply_delta(float *x, size_t n, const struct pl_backend *be, enum pl_compression method,
                    const uint8_t *reply, size_t bytes, float *scratch, struct pl_err *err)
 {

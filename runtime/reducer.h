@@ -53,6 +53,10 @@ int pl_reducer_apply(float *x, struct pl_reducer *r);
 int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression method,
                      const uint8_t *buffer, size_t bytes, struct pl_err *err);
 
+/* reply = the mean, encoded: for a sender whose message had no values. */
+int pl_reducer_mean(uint8_t *reply, struct pl_reducer *r, enum pl_compression method,
+                    struct pl_err *err);
+
 /* x (n) += the decoded reply. A sender adds it to its own values, not to what its message
  * decoded to: so each keeps the quantization error of its own message, and peers' results differ
  * a little. scratch (n): only for methods that need it. */

@@ -70,7 +70,10 @@ static void run_apply(struct allreduce_job *job_)
         const struct answer *a = &x->sending.answers[p];
         if (x->parts[p].reducer == (int)x->self) continue;
         /* x_k += Q(m - x_k): the reducer has subtracted what it decoded of ours, but the difference
-         * is added to our values as they are, so our own quantization error is kept. */
+         * is added to our values as they are, so our own quantization error is kept. What went
+         * blank counted as 0. */
+        if (allreduce_is_blank(x, p))
+            memset(allreduce_values(x, &x->parts[p]), 0, x->parts[p].length * sizeof(float));
         if (x->o.verify && a->n) memcpy(allreduce_values(x, &x->parts[p]), a->data, a->n);
         else if (!x->o.verify)
             job->status = pl_apply_delta(allreduce_values(x, &x->parts[p]), x->parts[p].length,

@@ -57,7 +57,11 @@ struct allreduce_options {
     const enum pl_compression *method; /* (tensors) */
     float *const *tensor;              /* (tensors): ours in host memory; changed at the very end */
     double weight;                     /* of ours; 0: we only listen and help */
-    const double *share;               /* (group->count): the share that each peer reduces */
+    /* A slow uplink sends values in this share of its parts only, spread evenly; 0: in all. In the
+     * place of each other part goes a blank one, a single 0 of weight 0, and the answer is the mean
+     * itself. upload_from, in [0, 1), decides which parts. Not in verified rounds. */
+    double upload, upload_from;
+    const double *share; /* (group->count): the share that each peer reduces */
     size_t part_bytes;
     double sender_timeout;                     /* s that we wait for a part; 0: without limit */
     double reducer_timeout;                    /* s for an answer */
@@ -150,6 +154,7 @@ struct allreduce_report {
     double weight;
     size_t bytes_out, bytes_in; /* of messages */
     size_t values_out;          /* that these hold: four bytes each, were nothing compressed */
+    size_t withheld;            /* values of ours whose parts went blank */
 };
 
 /* The name in the first message of a stream: the group's ID followed by the phase. Returns its

@@ -115,7 +115,8 @@ struct contribution {
     struct bytes message;     /* unless it lies in kept_bytes */
     struct part_message part; /* a view of it */
     struct bytes reply;
-    int bad; /* not finite, or of an impossible weight: left out */
+    int bad;      /* not finite, or of an impossible weight: left out */
+    int is_blank; /* it has no values, and wants the mean */
 };
 
 /* One part that is open. */
@@ -251,6 +252,8 @@ void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way,
 float *allreduce_values(const struct allreduce *x, const struct pl_part *part);
 /* How a part of ours travels. */
 enum pl_compression allreduce_method(const struct allreduce *x, const struct pl_part *part);
+/* 1: this part of ours goes blank. */
+int allreduce_is_blank(const struct allreduce *x, size_t part);
 /* Bytes of a part's values as they travel. */
 size_t allreduce_part_bytes(const struct allreduce *x, const struct pl_part *part);
 /* The slot of our k-th part, if it is within the window: compare its k. */

@@ -11,6 +11,8 @@
  * below all of them. */
 #include "allreduce_internal.h"
 
+#include <math.h>
+
 #define KEPT_HEADER 128 /* bytes of a message's other fields; most take less */
 
 /* Empty parts travel uncompressed: the 8-bit methods know no empty tensor. */
@@ -22,6 +24,13 @@ enum pl_compression allreduce_method(const struct allreduce *x, const struct pl_
 float *allreduce_values(const struct allreduce *x, const struct pl_part *part)
 {
     return x->o.tensor[part->tensor] + part->start;
+}
+
+/* Of any 1 / upload parts in a row one has its values: part i if floor(i * upload + from) grows. */
+int allreduce_is_blank(const struct allreduce *x, size_t part)
+{
+    const double at = (double)part * x->o.upload + x->o.upload_from;
+    return x->o.upload > 0 && x->parts[part].length > 1 && floor(at + x->o.upload) == floor(at);
 }
 
 /* With 8 bits a value: one byte each and a table of 256 float32; with 16 two; uncompressed

@@ -146,6 +146,7 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
     struct part_message first;
     struct slot *s = allreduce_slot(x, in->next);
     const struct pl_part *part;
+    int fits;
     /* 1. The first message opens the exchange and names the group; averager_parts.c has
      * compared its ID. */
     if (in->state == IN_AWAITED) {
@@ -166,11 +167,13 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
         return;
     }
     /* 3. Its length must be our part's: parts are not labelled, so a peer that cuts
-     * otherwise would have its values added to the wrong place. */
+     * otherwise would have its values added to the wrong place. A blank part has one. */
     part = &x->parts[x->reducing.own[s->k]];
-    if (c.part.elements != part->length) allreduce_note_mismatch(x, peer, part, &c.part);
+    c.is_blank = c.part.elements == 1 && part->length > 1 && c.part.weight == 0 && !x->o.verify;
+    fits = c.is_blank || c.part.elements == part->length;
+    if (!fits) allreduce_note_mismatch(x, peer, part, &c.part);
     else allreduce_note_differs(x, peer, part, &c.part);
-    if (c.part.elements != part->length || keep_message(x, &c, s->k, data, n)) {
+    if (!fits || keep_message(x, &c, s->k, data, n)) {
         allreduce_drop_sender(x, peer, 1);
         return;
     }

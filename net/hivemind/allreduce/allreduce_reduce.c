@@ -59,7 +59,7 @@ int allreduce_reduce_again(struct allreduce *x, struct pl_reducer *r, size_t k)
     if (!rc) rc = pl_reducer_add(r, values, x->o.weight, NULL);
     for (size_t i = 0; !rc && i < x->reducing.kept_count[k]; i++) {
         const struct contribution *c = &x->reducing.kept[k][i];
-        if (!c->bad)
+        if (!c->bad && !c->is_blank)
             rc = pl_reducer_add_message(r, c->part.method, c->part.buffer, c->part.bytes,
                                         c->part.weight, NULL);
     }
@@ -146,7 +146,7 @@ static int add_all(struct allreduce_job_of *job)
         /* One sender's NaN or infinity would spoil the part for everyone, so that sender is
          * excluded from this part before its values are added. */
         c->bad = !usable(x, &c->part);
-        if (!c->bad && !robust)
+        if (!c->bad && !c->is_blank && !robust)
             rc = pl_reducer_add_message(&job->reducer, c->part.method, c->part.buffer,
                                         c->part.bytes, c->part.weight, NULL);
     }
@@ -166,6 +166,11 @@ static int reply(struct allreduce_job_of *job, struct contribution *c, const flo
     /* An answer has no weight on the wire. A verified one uses that field for CenteredClip's
      * radius tau, by which everybody can check the aggregate. */
     m.weight = 0;
+    if (c->is_blank) { /* the mean is as long as our part */
+        struct pl_wire_type type = { .dtype = PL_F32, .dims = 1 };
+        type.size[0] = (int64_t)(m.elements = job->reducer.n);
+        if ((rc = pl_wire_bytes(&m.bytes, m.method, &type, NULL))) return rc;
+    }
     if (x->o.verify) {
         m.method = PL_COMPRESS_NONE;
         m.bytes = job->reducer.n * sizeof *own;
@@ -175,6 +180,7 @@ static int reply(struct allreduce_job_of *job, struct contribution *c, const flo
     if (rc || !m.bytes) return rc;
     /* m - x_k is small compared with m, so 8 bits of it lose little. x_k is the decoded message,
      * not the sender's original value. */
+    if (c->is_blank) return pl_reducer_mean(buffer, &job->reducer, m.method, NULL);
     if (!x->o.verify)
         return pl_reducer_reply(buffer, &job->reducer, c->part.method, c->part.buffer,
                                 c->part.bytes, NULL);

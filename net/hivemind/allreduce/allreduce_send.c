@@ -15,16 +15,20 @@
 #include <string.h>
 
 /* Step 1, on a helper thread: one part, compressed. The first part names the group, which tells the
- * reducer the round that it belongs to. */
+ * reducer the round that it belongs to. A blank part is one that hivemind's reducers understand:
+ * they add 0 * 0 to every value, and subtract 0 from the mean. */
 static void run_encode(struct allreduce_job *job_)
 {
     struct allreduce_job_of *job = (struct allreduce_job_of *)job_;
     struct allreduce *x = job->x;
     const struct pl_part *part = &x->parts[job->part];
-    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    const float zero = 0, *values = allreduce_values(x, part);
+    const int is_blank = allreduce_is_blank(x, job->part);
+    const size_t length = is_blank ? 1 : part->length;
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)length } };
     /* The weight goes with every part: hivemind's reducers read it from each message. */
-    struct part_message m = { .weight = x->o.weight,
-                              .elements = part->length,
+    struct part_message m = { .weight = is_blank ? 0 : x->o.weight,
+                              .elements = length,
                               .has_part = 1,
                               .method = allreduce_method(x, part) };
     /* Encoded straight into the message: its length follows from the method and the number
@@ -38,7 +42,7 @@ static void run_encode(struct allreduce_job *job_)
     job->status = pl_wire_bytes(&m.bytes, m.method, &type, NULL);
     if (!job->status) job->status = part_message_write(&job->message, &buffer, &m);
     if (!job->status && m.bytes)
-        job->status = pl_wire_encode(buffer, x->o.be, m.method, &type, allreduce_values(x, part),
+        job->status = pl_wire_encode(buffer, x->o.be, m.method, &type, is_blank ? &zero : values,
                                      NULL);
 }
 
@@ -66,8 +70,10 @@ void allreduce_send_go(struct allreduce *x, double now, size_t peer)
     if (out->state != OUT_OPEN) return;
     /* 1. Send an encoded part once the previous message has left: a queue would only grow. */
     if (out->is_ready && !x->callbacks->is_busy(x->context, peer)) {
+        const size_t part = out->part[out->sent], length = x->parts[part].length;
         x->report.bytes_out += bytes_length(&out->ready);
-        x->report.values_out += x->parts[out->part[out->sent]].length;
+        if (allreduce_is_blank(x, part)) x->report.withheld += length;
+        else x->report.values_out += length;
         out->is_ready = 0;
         out->sent++;
         out->wait.since = now;

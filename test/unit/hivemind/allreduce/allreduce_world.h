@@ -39,7 +39,7 @@ struct peer {
     struct allreduce_job *jobs[64];
     size_t job_count;
     float values[VALUES], *tensor[TENSORS];
-    double weight;
+    double weight, upload;
     uint64_t samples;
     size_t credit[PEERS]; /* messages that each sender may still send */
     size_t moved[PEERS];  /* bytes of each other's message that have come */
@@ -245,6 +245,7 @@ static inline void begin(struct world *w)
             .method = w->method,
             .tensor = p->tensor,
             .weight = p->weight,
+            .upload = p->upload,
             .share = w->share,
             .me = &p->me,
             .part_bytes = w->part_bytes,
