@@ -310,6 +310,7 @@ void averager_finish(struct averager *a)
 /* The caller's texts and arrays may end with the call, so all of them are copied. */
 static int copy_options(struct averager *a, const struct averager_options *o, struct pl_err *err)
 {
+    double bytes = 0;
     int rc;
     snprintf(a->names.prefix, sizeof a->names.prefix, "%s", o->prefix);
     snprintf(a->names.bits, sizeof a->names.bits, "%s", o->bits ? o->bits : "");
@@ -339,13 +340,16 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
         mp_bin(&a->state.subkey, host_id(a->host)->bytes, host_id(a->host)->length))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t t = 0; t < o->tensors; t++) {
+        size_t n;
         a->tensors.method[t] = o->method[t];
         a->tensors.schema[t] = o->schema[t];
         /* hivemind averages float32 in the CPU's memory alone. [spec hivemind-protocol 4.2] */
         if (o->schema[t].type.dtype != PL_F32)
             return pl_fail(err, PL_EUSE, "averaging: tensor %zu is not float32", t);
         if ((rc = pl_wire_elements(&a->tensors.elements[t], &o->schema[t].type, err))) return rc;
+        if (!pl_wire_bytes(&n, o->method[t], &o->schema[t].type, NULL)) bytes += (double)n;
     }
+    if (o->upload_limit > 0) a->slow = bytes / o->upload_limit / BANDWIDTH_MBIT;
     a->o.schema = a->tensors.schema;
     a->o.method = a->tensors.method;
     return PL_OK;

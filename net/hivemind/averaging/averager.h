@@ -45,6 +45,10 @@ struct averager_options {
     size_t target_size, min_size;                 /* of groups; 0: no target; at least 2 */
     double min_matchmaking_time, request_timeout; /* s */
     double sender_timeout, reducer_timeout, allreduce_timeout; /* s; 0: none */
+    /* s that an uplink may take for our values: a slower one reduces nothing where others can, and
+     * sends values in some of its parts only (uplinks.h); 0: as long as it needs. Without verify,
+     * gathers and powersgd. */
+    double upload_limit;
     /* 1: honest groupmates may begin at different times, so that one that is silent while others
      * send is not given up before these timeouts */
     int timeouts_only;

@@ -92,6 +92,7 @@ struct averager {
     struct bans bans;
     struct reliability *reliability, *own_reliability; /* the latter if it is not shared */
     struct bandwidth *bandwidth, own_bandwidth;        /* the same */
+    double slow; /* Mbit/s: below it our values take longer than upload_limit; 0: no limit */
     struct averager_names names;
     struct averager_tensors tensors;
     struct averager_call call;

@@ -449,6 +449,7 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                      .key = a->names.key,
                                      .min_time = a->o.min_matchmaking_time,
                                      .request_timeout = a->o.request_timeout,
+                                     .slow = a->slow,
                                      .verify = a->o.verify,
                                      .target_size = a->o.target_size,
                                      .min_size = a->o.min_size,

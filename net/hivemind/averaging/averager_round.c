@@ -5,6 +5,7 @@
  * Streams go from senders to reducers: ours to each groupmate that reduces are opened here, and
  * theirs to us arrive in averager_parts.c. Answers travel back on the same streams. */
 #include "averager_internal.h"
+#include "net/hivemind/matchmaking/uplinks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -314,6 +315,15 @@ void averager_protect(struct averager *a, const struct group *g)
             a->round.protected_peers[a->round.protected_count++] = g->members[i].peer;
 }
 
+/* Which of our parts have values: others in each round, so that every part's turn comes. */
+static void set_upload(struct averager *a, const size_t *share)
+{
+    const double part = uplinks_fraction(&a->round.group, share, bandwidth_stated(a->bandwidth),
+                                         a->slow);
+    a->round.upload = part < 1 && !share[a->round.group.self] ? part : 0;
+    a->round.upload_from = (double)random_source_below(&a->o.random, 1 << 16) / (1 << 16);
+}
+
 /* Prepares the state of each member of the group, before the first part is sent. */
 static int prepare(struct averager *a)
 {
@@ -335,6 +345,7 @@ static int prepare(struct averager *a)
         a->round.out[i].place = i;
     }
     if (!rc) set_patience(a);
+    if (!rc) set_upload(a, share);
     pl_free(share);
     return rc;
 }
@@ -383,6 +394,8 @@ void averager_round_begin(struct averager *a)
     for (size_t i = 0; i < a->round.group.count; i++)
         if (i != a->round.group.self) averager_see(a, &a->round.group.members[i].peer);
     o.share = a->round.share;
+    o.upload = a->round.upload;
+    o.upload_from = a->round.upload_from;
     if (a->round.phase.what) set_phase(&o, &a->round.phase);
     /* Verification takes as long as it takes, and has silences of its own. */
     o.patience = o.verify || a->o.sender_timeout <= 0 || a->o.timeouts_only ? NULL

@@ -63,6 +63,7 @@ struct averager_round {
     struct bandwidth_meter uplink;       /* how fast they leave */
     double sampled;                      /* s, when that was measured last */
     double *share;                       /* (group) values that each reduces */
+    double upload, upload_from;          /* see allreduce.h */
     struct out_stream *out;              /* (group) */
     struct part_stream **in;             /* (group) */
     struct allreduce_patience *patience; /* (group) */

@@ -3,11 +3,9 @@
 
 #include <math.h>
 
-#define MBIT 125000.0 /* bytes */
-
 double bandwidth_stated(const struct bandwidth *b)
 {
-    const double mbit = b->rate / MBIT;
+    const double mbit = b->rate / BANDWIDTH_MBIT;
     double digit;
     if (!(mbit > 0)) return b->has_come ? BANDWIDTH_ASSUMED : PL_BANDWIDTH_UNKNOWN;
     /* Two digits: further ones are noise. */

@@ -23,8 +23,9 @@
 #define BANDWIDTH_WINDOW_BYTES 4194304.0
 #define BANDWIDTH_WINDOW 0.25       /* s of a window at least, however fast the link is */
 #define BANDWIDTH_SAMPLE_EVERY 0.05 /* s between samples: five in the shortest window */
-#define BANDWIDTH_FALL 0.5     /* a link that has become slower is known as such after two rounds */
-#define BANDWIDTH_ASSUMED 10.0 /* Mbit/s: less than most uplinks of volunteers */
+#define BANDWIDTH_FALL 0.5 /* a link that has become slower is known as such after two rounds */
+#define BANDWIDTH_MBIT 125000.0 /* bytes */
+#define BANDWIDTH_ASSUMED 10.0  /* Mbit/s: less than most uplinks of volunteers */
 
 struct bandwidth {
     double rate;  /* bytes a second; 0: not measured yet */

@@ -298,6 +298,8 @@ int group_shares(size_t *share, const struct group *g, size_t total, struct pl_e
     return rc;
 }
 
+int gather_reduces(const struct gather *g) { return g->mode != GROUP_CLIENT && g->bandwidth != 0; }
+
 /* --- group bits: Python's random.Random(id).sample(range(buckets), size) ---------------------- */
 
 #define MT_WORDS 624

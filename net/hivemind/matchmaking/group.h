@@ -57,6 +57,8 @@ struct gather {
     size_t user_n;
 };
 int gather_write(struct bytes *out, const struct gather *g);
+/* 0: it only sends. Clients can't be called, so no sender could bring them its part. */
+int gather_reduces(const struct gather *g);
 /* PL_EFORMAT with a sentence. */
 int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *err);
 

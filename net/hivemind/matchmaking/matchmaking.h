@@ -69,6 +69,7 @@ struct matchmaking_options {
     uint8_t schema_hash[SCHEMA_HASH_BYTES];
     double min_time;        /* s that we give others to find us, M */
     double request_timeout; /* s for a leader's first answer */
+    double slow;            /* Mbit/s: of groups that we lead, see uplinks.h; 0: no member is */
     int verify;             /* 1: verified rounds: no follower is demoted */
     size_t target_size;     /* a group of this size begins at once; 0: no such size */
     size_t min_size;        /* auxiliary peers do not count: with them alone nothing is averaged */

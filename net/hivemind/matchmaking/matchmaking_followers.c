@@ -13,6 +13,7 @@
  * Peers that have never delivered get no share to reduce while enough others can reduce it: a new
  * identity costs nothing, so a silent new reducer could otherwise cost the group its round. */
 #include "matchmaking_internal.h"
+#include "uplinks.h"
 #include "net/message.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
 
@@ -68,13 +69,6 @@ void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested)
 
 /* --- the group ------------------------------------------------------------------------------- */
 
-/* Clients can't be called, so no sender could bring them its part; a bandwidth of 0 states
- * that a peer only sends. */
-static int reduces(const struct gather *gather)
-{
-    return gather->mode != GROUP_CLIENT && gather->bandwidth != 0;
-}
-
 static int by_peer(const void *a, const void *b)
 {
     const struct group_member *x = a, *y = b;
@@ -106,9 +100,9 @@ static int demote_unproven(struct matchmaking *m)
      * itself. */
     size_t proven = 0, unproven = 0;
     if (m->o.verify || !m->callbacks->proven) return PL_OK;
-    if (!gather_read(&own, m->o.gather, m->o.gather_n, NULL)) proven = reduces(&own);
+    if (!gather_read(&own, m->o.gather, m->o.gather_n, NULL)) proven = gather_reduces(&own);
     for (size_t i = 0; i < g->count; i++) {
-        if (!reduces(&g->members[i].gather)) continue;
+        if (!gather_reduces(&g->members[i].gather)) continue;
         if (m->callbacks->proven(m->context, &g->members[i].peer)) proven++;
         else unproven++;
     }
@@ -119,7 +113,7 @@ static int demote_unproven(struct matchmaking *m)
         return PL_OK;
     for (size_t i = 0; i < g->count; i++) {
         struct group_member *f = &g->members[i];
-        int rc = reduces(&f->gather) && !m->callbacks->proven(m->context, &f->peer)
+        int rc = gather_reduces(&f->gather) && !m->callbacks->proven(m->context, &f->peer)
                      ? group_set_bandwidth(f, 0)
                      : PL_OK;
         if (rc) return rc;
@@ -138,7 +132,10 @@ static int gather_group(struct matchmaking *m)
     if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
     /* Without memory the group is disbanded, and each follower is told on its stream
      * (matchmaking_disband). We, the last member, have no stream, so we are removed first. */
-    if (!rc && (rc = group_limit_bandwidths(g))) free(g->members[--g->count].gathered);
+    if (rc) return rc;
+    rc = group_limit_bandwidths(g);
+    if (!rc) rc = uplinks_relieve(g, m->o.slow);
+    if (rc) free(g->members[--g->count].gathered);
     return rc;
 }
 

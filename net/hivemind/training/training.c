@@ -24,6 +24,7 @@
 
 #define PERFORMANCE_ALPHA 0.1 /* as hivemind 1.1.12: about the last ten batches count */
 #define LEAVE_LIMIT 2.0  /* s for withdrawing our report: some round trips; peers may be gone */
+#define UPLOAD_SHARE 3.0 /* of the all-reduce's time, a third: slow uplinks send what fits */
 #define STATE_WEIGHT 1.0 /* everybody's in a round of the parameters, as in hivemind */
 
 /* --- the training's pace ---------------------------------------------------------------------- */
@@ -337,6 +338,10 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
     /* Peers with local steps begin their round up to one matchmaking time apart: each goes by its
      * estimate of when the slowest will be done. [spec outer-steps 4] */
     const double skew = c->o.local_steps ? c->o.matchmaking_time : 0;
+    /* Verification and factors need all values; with local steps rounds are rare, and a peer's
+     * outer gradient is worth the time. */
+    const int is_whole = c->o.local_steps ||
+                         (which == GRADIENT && (c->o.verify || c->o.powersgd || gathers));
     struct averager_options o = {
         .prefix = prefix,
         .class_name = c->o.powersgd && which == GRADIENT ? powersgd_name[c->o.feedback] : name,
@@ -357,6 +362,7 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         .reducer_timeout = 2 * (c->o.matchmaking_time + skew),
         .timeouts_only = c->o.local_steps,
         .allreduce_timeout = c->o.allreduce_timeout,
+        .upload_limit = is_whole ? 0 : c->o.allreduce_timeout / UPLOAD_SHARE,
         .bandwidth = c->o.bandwidth,
         /* BTARD verifies gradients. Parameters cannot be recomputed by a verifier, so
          * CenteredClip bounds what one peer changes. */

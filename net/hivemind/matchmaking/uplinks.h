@@ -1,0 +1,29 @@
+/* uplinks.h - slow uplinks do not set the time of a group. Pure functions. [TTT 2.1, uneven
+ * devices]
+ *
+ * A member that reduces nothing still sends its own values, V bytes. At 25 Mbit/s this takes longer
+ * than everything else in a group, and 25 Mbit/s is what many volunteers have. So:
+ *
+ *   leader   a member whose uplink is below `slow` states 0 from now on, the slowest first, while
+ *            the others end sooner without it: it has no share, as hivemind's peers with bandwidth
+ *            0 have none
+ *   sender   without a share, it sends its values in as many parts as its uplink takes while the
+ *            others reduce, or as one of `slow` would take; in place of each other part goes a
+ *            blank one, which the reducers answer like any other (allreduce.h)
+ *
+ * So a slow peer takes part in every k-th round of each part, and in the round of some part each
+ * time. Its gradients count less, by their weight; the mean stays one over those that sent. Nothing
+ * else changes, and Python peers understand both. */
+#ifndef PL_UPLINKS_H
+#define PL_UPLINKS_H
+
+#include "group.h"
+
+/* The leader's, before the group begins. slow: Mbit/s, the unit of bandwidths between peers that
+ * measure them; 0: nothing changes. PL_OK or PL_ENOMEM. */
+int uplinks_relieve(struct group *g, double slow);
+/* The part of its own values that a member without a share sends, in (0, 1]. share (g->count): as
+ * group_shares gives them; rate: of its uplink, Mbit/s; PL_BANDWIDTH_UNKNOWN: it sends all. */
+double uplinks_fraction(const struct group *g, const size_t *share, double rate, double slow);
+
+#endif
