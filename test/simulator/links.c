@@ -85,3 +85,11 @@ void link_tensors(size_t **elements, enum pl_compression **method, size_t *count
         if (i >= matrices) rest -= (*elements)[i];
     }
 }
+
+double link_bytes(const size_t *elements, const enum pl_compression *method, size_t count)
+{
+    double bytes = 0;
+    for (size_t t = 0; t < count; t++)
+        bytes += (double)elements[t] * (method[t] == PL_COMPRESS_UNIFORM8 ? 1 : 2);
+    return bytes;
+}

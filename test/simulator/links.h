@@ -28,4 +28,7 @@ int link_hops(size_t peers);
 /* Tensors as a transformer has them, `values` in all, in the run's compression. NULL: no memory. */
 void link_tensors(size_t **elements, enum pl_compression **method, size_t *count, size_t values);
 
+/* Bytes of all of them, compressed. */
+double link_bytes(const size_t *elements, const enum pl_compression *method, size_t count);
+
 #endif

@@ -33,6 +33,7 @@ static int simulate(struct world_result *r, const struct plan *plan, size_t peer
                                .rounds = 1,
                                .expect = 1,
                                .measured = plan->measured,
+                               .limited = plan->grid,
                                .grid = plan->grid,
                                .values = 125894244 };
     struct pl_err err;

@@ -146,14 +146,14 @@ static struct meeting *meeting_numbered(struct world *w, uint32_t number, size_t
 
 static void exchanged(struct world *w, uint32_t number)
 {
-    size_t place, alive = 0;
+    size_t place;
     struct meeting *g = meeting_numbered(w, number, &place);
-    double mean = 0;
+    double mean = 0, weight = 0;
     if (!g || g->over || w->now < g->ends) return; /* it has been put off */
     g->over = 1;
     for (size_t i = 0; i < g->count; i++) {
         struct peer *p = &w->peer[g->member[i]];
-        if (p->meeting == g) mean += p->value, alive++;
+        if (p->meeting == g) mean += g->upload[i] * p->value, weight += g->upload[i];
     }
     for (size_t i = 0; i < g->count; i++) {
         struct peer *p = &w->peer[g->member[i]];
@@ -161,7 +161,7 @@ static void exchanged(struct world *w, uint32_t number)
         p->meeting = NULL;
         world_measure(w, g, i);
         if (!g->failed) {
-            p->value = mean / (double)alive;
+            p->value = mean / weight;
             next_bits(w, g, i, p);
             finish(p, g, 0);
         } else if (w->now < p->deadline) search(p, w->now);
@@ -177,6 +177,7 @@ static void come(struct world *w, struct peer *p)
     struct matchmaking_options o = { .key = p->key,
                                      .min_time = MATCHMAKING_TIME,
                                      .request_timeout = REQUEST_TIMEOUT,
+                                     .slow = w->slow,
                                      .target_size = w->o.target,
                                      .min_size = 2,
                                      .gather = p->said,
@@ -365,6 +366,8 @@ static int open_world(struct world *w, const struct world_options *o, struct pl_
     link_tensors(&w->elements, &w->method, &w->tensors, o->values);
     if (w->no_memory || !w->elements || !w->method || world_open_reports(w))
         return pl_fail(err, PL_ENOMEM, "simulator: no memory");
+    if (o->limited)
+        w->slow = link_bytes(w->elements, w->method, w->tensors) / UPLOAD_LIMIT / BANDWIDTH_MBIT;
     for (size_t i = 0; i < w->key_count; i++)
         for (int k = 0; k < REPLICAS; k++) w->keys[i].uplink[k] = link_draw_public(&w->rng);
     for (size_t i = 0; i < o->peers; i++) {
@@ -422,6 +425,7 @@ int world_run(struct world_result *r, const struct world_options *o, struct pl_e
                    : 0;
     r->group = w.n.groups ? (double)w.n.grouped / (double)w.n.groups : 0;
     r->moved = w.n.moved / peers;
+    r->withheld = w.n.grouped ? 1 - w.n.uploaded / (double)w.n.grouped : 0;
     r->control = w.n.control / peers;
     r->replica = w.n.busiest;
     r->looks_lost = w.n.looks ? (double)w.n.looks_lost / (double)w.n.looks : 0;

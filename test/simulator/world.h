@@ -4,6 +4,7 @@
  *
  *   matchmaking      one engine a peer, with its declarations, requests, leaders, followers
  *   group            what a group agrees on, who reduces how much, the next group bits
+ *   uplinks          slow ones reduce nothing and send a part of their values
  *   bandwidth        what a peer's rounds show of its uplink, and what it states
  *   grid             how many group bits a peer takes, by the reports that it finds
  *   liveness         which peers a leader that knows how many will come does not wait for
@@ -33,6 +34,7 @@ struct world_options {
     size_t target;       /* size at which a group begins; 0: none */
     int rounds;          /* of averaging in a step, each in another group: 1 without bits */
     int expect;   /* 1: a leader expects all peers that report; it begins once all have joined */
+    int limited;  /* 1: slow uplinks send and reduce less */
     int measured; /* 1: peers state the bandwidth that their rounds have shown, and shares follow */
     size_t values; /* float32 to be averaged, in tensors of the run's sizes */
 };
@@ -46,6 +48,7 @@ struct world_result {
     double group;       /* mean size of the groups that were begun */
     double spread;      /* share of the peers' differences that is left after a step: 0, all
                          * agree */
+    double withheld;    /* of the peers' values: not sent, by slow uplinks */
     double moved;       /* bytes that a peer sends in exchanges, a step */
     double control;     /* bytes that a peer moves for matchmaking, a step */
     double replica;     /* bytes a second that the busiest node of the DHT gives in a search */

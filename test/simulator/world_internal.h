@@ -13,7 +13,8 @@
 
 #define MATCHMAKING_TIME 15.0 /* the run's */
 #define ALLREDUCE_TIMEOUT 60.0
-#define SENDER_TIMEOUT 15.0 /* a silent groupmate is noticed; the run: matchmaking_time */
+#define UPLOAD_LIMIT (ALLREDUCE_TIMEOUT / 3) /* as training.c */
+#define SENDER_TIMEOUT MATCHMAKING_TIME      /* as training.c */
 #define REPLICAS 5
 #define MET_NONE 0            /* no round yet */
 #define MET_NOBODY UINT64_MAX /* a round without a group */
@@ -37,8 +38,9 @@ struct meeting {
     uint8_t id[DHT_ID_BYTES];
     size_t *member, count, seen; /* in the order that the engines agreed on */
     uint32_t *life;
-    double *fraction, *bytes; /* (count) share of the reduction; bytes that each sends */
-    double began, ends, limit;
+    double *fraction, *bytes;           /* (count) share of the reduction; bytes that each sends */
+    double *upload;                     /* (count) part of its own values that it sends */
+    double began, ends, limit, slowest; /* slowest: s that a part of its slowest sender takes */
     int failed, over;
     uint64_t number; /* from 1 */
 };
@@ -113,10 +115,11 @@ struct world {
     struct blob *last; /* the last message: most are sent to many */
     size_t *elements, tensors;
     enum pl_compression *method;
+    double slow; /* Mbit/s; 0: slow uplinks send all, too */
     uint64_t meeting_number;
     struct counts {
         uint64_t rounds, rounds_failed, attempts, grouped, groups, looks, looks_lost, expecting;
-        double moved, control, busiest, expected_dead;
+        double moved, control, busiest, expected_dead, uploaded;
     } n;
     double searching_since, mostly; /* mostly: when nearly all were done */
     struct ghost *ghosts;

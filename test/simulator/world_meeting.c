@@ -1,5 +1,7 @@
 /* world_meeting.c - a group that was formed, and the time of its all-reduce. */
 #include "world_internal.h"
+#include "net/hivemind/averaging/reliability.h"
+#include "net/hivemind/matchmaking/uplinks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,15 +15,22 @@ void world_free_meeting(struct meeting *g)
     free(g->life);
     free(g->fraction);
     free(g->bytes);
+    free(g->upload);
     free(g);
 }
 
-/* The share that each member reduces. */
+/* The share that each member reduces, and what those without one send. */
 static int deal(const struct world *w, struct meeting *g, const struct group *found)
 {
     size_t *share = calloc(g->count, sizeof *share);
     int rc = share ? group_shares(share, found, w->o.values, NULL) : PL_ENOMEM;
-    for (size_t i = 0; !rc && i < g->count; i++) g->fraction[i] = (double)share[i];
+    for (size_t i = 0; !rc && i < g->count; i++) {
+        const struct peer *p = &w->peer[g->member[i]];
+        g->fraction[i] = (double)share[i];
+        g->upload[i] = share[i] ? 1
+                                : uplinks_fraction(found, share, bandwidth_stated(&p->bandwidth),
+                                                   w->slow);
+    }
     free(share);
     return rc;
 }
@@ -44,6 +53,7 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
     g->life = world_need(w, calloc(found->count, sizeof *g->life));
     g->fraction = world_need(w, calloc(found->count, sizeof *g->fraction));
     g->bytes = world_need(w, calloc(found->count, sizeof *g->bytes));
+    g->upload = world_need(w, calloc(found->count, sizeof *g->upload));
     if (w->no_memory) {
         world_free_meeting(g);
         return NULL;
@@ -67,8 +77,8 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
 static double allreduce_time(struct world *w, struct meeting *g)
 {
     struct pl_part *parts = NULL;
-    size_t count = 0, n = g->count;
-    double *own = world_need(w, calloc(n, sizeof *own)), all = 0, longest = 0, delay = 0;
+    size_t count = 0, n = g->count, reducers = 0;
+    double *own = world_need(w, calloc(n, sizeof *own)), all = 0, longest = 0, delay = 0, come;
     int rc = w->no_memory;
     for (size_t i = 0; i < n; i++) delay = fmax(delay, w->peer[g->member[i]].link.delay);
     if (!rc)
@@ -80,11 +90,14 @@ static double allreduce_time(struct world *w, struct meeting *g)
         own[parts[i].reducer] += bytes;
         all += bytes;
     }
+    for (size_t i = 0; i < n; i++) reducers += g->fraction[i] > 0;
     for (size_t i = 0; !rc && i < n; i++) {
         const struct link *l = &w->peer[g->member[i]].link;
-        g->bytes[i] = all - own[i] + own[i] * (double)(n - 1);
-        /* as much comes as goes */
-        longest = fmax(longest, fmax(g->bytes[i] / l->up, g->bytes[i] / l->down));
+        come = all - own[i] + own[i] * (double)(n - 1); /* at most */
+        g->bytes[i] = come - (1 - g->upload[i]) * all;
+        longest = fmax(longest, fmax(g->bytes[i] / l->up, come / l->down));
+        w->n.uploaded += g->upload[i];
+        g->slowest = fmax(g->slowest, (double)(reducers * PL_PART_BYTES) / l->up);
         g->fraction[i] = own[i];
     }
     pl_free(parts);
@@ -118,17 +131,22 @@ void world_measure(struct world *w, const struct meeting *g, size_t place)
     bandwidth_end_round(&p->bandwidth, &m);
 }
 
-/* A lost reducer makes the round fail, once its silence has been noticed. For a lost peer that only
- * sends, the others wait as long as for a part, and then continue. */
+/* A lost reducer makes the round fail, once its silence has been noticed: after the longest patience
+ * with a reducer (averager_round.c). For a lost peer that only sends the others wait as for a
+ * stranger's part (allreduce_wait.c), and then continue. */
 void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent)
 {
+    static const struct reliability strangers;
     size_t i = 0;
     if (g->over || g->failed || g->ends <= w->now) return;
     while (i < g->count && (g->member[i] != p->self || g->life[i] != p->life)) i++;
     if (i == g->count) return;
     g->failed = g->fraction[i] > 0;
-    if (g->failed) g->ends = w->now + (silent ? 2 * SENDER_TIMEOUT : 0.2);
-    else if (silent) g->ends = fmax(g->ends, w->now + SENDER_TIMEOUT);
+    if (g->failed) g->ends = w->now + (silent ? SENDER_TIMEOUT + RELIABILITY_SILENCE : 0.2);
+    else if (silent)
+        g->ends = fmax(g->ends,
+                       w->now + fmax(reliability_silence(&strangers, &p->m.o.self, SENDER_TIMEOUT),
+                                     3 * g->slowest));
     else return;
     if (g->ends > g->limit) {
         g->ends = g->limit;
