@@ -70,6 +70,34 @@ for text, tell in (("samples", lambda me: [progress(me.id, lead(trainers, 0), 2 
     print(f"     {made[0]:.1f} batches and {made[1]:.2f} s a step, without it {without[0]:.1f} and {without[1]:.2f} s")
 
 
+class FalseLeader(Stranger):
+    """Reports progress, declares itself before everybody else, and disbands each group soon after it has accepted somebody."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.asked = 0
+        self.peer.streaming["r_grad_averager::GradientAverager.rpc_join_group"] = self.on_join
+
+    def on_join(self, call, connection):
+        call.receive()
+        self.asked += 1
+        call.send(encode("MessageFromLeader", code=CODES["ACCEPTED"]))
+        time.sleep(0.2)
+        call.send(encode("MessageFromLeader", code=CODES["GROUP_DISBANDED"]))
+        call.finish()
+
+
+def lead_falsely(me):
+    key = dht_id("r_grad_averager.0b")
+    return [progress(me.id, lead(trainers, 0), 8, 80.0), (key, pack(me.id), b"\xc3", time.time() + 0.6)]
+
+
+leaders = []
+took = under(trainers, quiet, lambda: leaders.append(FalseLeader(trainers, lead_falsely)) or leaders)[1]
+check("a leader that disbands its groups is asked a few times only", 0 < leaders[0].asked <= 12, leaders[0].asked)
+print(f"     {leaders[0].asked} times; {took:.1f} s, without it {quiet:.1f} s")
+
+
 def odd(me):
     """One of many records that no honest peer writes, another one each time."""
     e = lead(trainers, 0)

@@ -354,12 +354,13 @@ static int is_proven(void *context, const struct peer_id *peer)
 }
 
 /* A leader that accepts followers and never begins costs them a whole window: a failure like
- * any, dated back to when its window began. */
-static void on_abandoned(void *context, const struct peer_id *leader)
+ * any, dated back to when its window began. One that disbands them may be left with too few. */
+static void on_abandoned(void *context, const struct peer_id *leader, int has_disbanded)
 {
     struct averager *a = context;
-    const double now = loop_now(a->loop);
-    reliability_failed(a->reliability, now, now - a->o.min_matchmaking_time, leader);
+    const double now = loop_now(a->loop), began = now - a->o.min_matchmaking_time;
+    if (has_disbanded) reliability_disbanded(a->reliability, now, began, leader);
+    else reliability_failed(a->reliability, now, began, leader);
 }
 
 static const struct matchmaking_callbacks callbacks = { on_declare, on_poll,      on_ask,

@@ -94,6 +94,7 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
     }
     r->proven += !p->proven;
     p->proven = 1;
+    p->disbands = 0;
     /* Four good rounds for one bad: a peer that fails every fourth round still sinks. */
     p->failures = fmax(0, p->failures - RELIABILITY_REGAINED);
     /* The slowest that it was, forgotten by a tenth a round. */
@@ -135,6 +136,13 @@ static struct reliability_peer *fail(struct reliability *r, double now, double b
 void reliability_failed(struct reliability *r, double now, double began, const struct peer_id *peer)
 {
     fail(r, now, began, peer, 1);
+}
+
+void reliability_disbanded(struct reliability *r, double now, double began,
+                           const struct peer_id *peer)
+{
+    struct reliability_peer *p = add(r, now, peer);
+    if (++p->disbands % RELIABILITY_DISBANDS_MAX == 0) reliability_failed(r, now, began, peer);
 }
 
 double reliability_charged(struct reliability *r, double now, double began,

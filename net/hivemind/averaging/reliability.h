@@ -57,7 +57,8 @@
  * this. Each new name costs a group one short silence of RELIABILITY_SILENCE, a tenth of the
  * time. */
 #define RELIABILITY_REPORTER_MAX 30.0
-#define RELIABILITY_REGAINED 0.25 /* failures that one good round takes back */
+#define RELIABILITY_DISBANDS_MAX 3 /* in a row, without a round in which the peer has delivered */
+#define RELIABILITY_REGAINED 0.25  /* failures that one good round takes back */
 /* A charge counts as one failure more, but at least as two: 30 s, so that the next round or two go
  * on without the peer. */
 #define RELIABILITY_CHARGE 2.0
@@ -73,6 +74,7 @@ struct reliability {
         double latest;        /* s until a good round's first part came; the slowest, decaying */
         double seen, heard;   /* for the first time; when it was last there */
         int proven, reports;
+        int disbands;               /* of groups that it led us in, since it last delivered */
     } peers[RELIABILITY_PEERS_MAX]; /* by peer id */
     size_t count, proven;
     /* Failures of the unproven peers first seen after `since`. [0]: of all; [1]: of those that
@@ -90,6 +92,10 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
 /* Records a failure in the round that began at `began`. */
 void reliability_failed(struct reliability *r, double now, double began,
                         const struct peer_id *peer);
+/* It has accepted us and then disbanded its group. Honest leaders do when too few have come, and
+ * deliver in a later round: every third time without is a failure. */
+void reliability_disbanded(struct reliability *r, double now, double began,
+                           const struct peer_id *peer);
 /* It voided a verified round that began at `began`, and there is no proof against it, see
  * verifier.h. Returns s of back-off. Unlike after a failure, no group with it is joined meanwhile:
  * its leader has seen the same round fail. */

@@ -168,6 +168,14 @@ static void give_up_leader(struct matchmaking *m, double now)
     if (m->state == MATCHMAKING_LOOKING && now < m->window_ends) try_next(m, now);
 }
 
+/* The leader that we followed has begun no group. */
+static void abandon(struct matchmaking *m, double now, int has_disbanded)
+{
+    if (m->callbacks->abandoned)
+        m->callbacks->abandoned(m->context, &m->leader.peer, has_disbanded);
+    give_up_leader(m, now);
+}
+
 /* The leader's machine or link may only have stalled, so it is asked again, after 2^n s the n-th
  * time. To give it up would cost us the whole window. */
 static void no_answer(struct matchmaking *m, double now)
@@ -183,10 +191,7 @@ static void no_answer(struct matchmaking *m, double now)
 void matchmaking_leader_gone(struct matchmaking *m, double now)
 {
     if (m->state == MATCHMAKING_ASKING) no_answer(m, now);
-    else if (m->state == MATCHMAKING_FOLLOWING) {
-        if (m->callbacks->abandoned) m->callbacks->abandoned(m->context, &m->leader.peer);
-        give_up_leader(m, now);
-    }
+    else if (m->state == MATCHMAKING_FOLLOWING) abandon(m, now, 0);
 }
 
 /* --- a leader's messages ------------------------------------------------------------------- */
@@ -278,8 +283,8 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
                   message->code == MSG_BEGIN_ALLREDUCE && !take_group(m, message);
         if (grouped) matchmaking_end(m, now, PL_OK);
         else if (message && is_temporary(message->code)) no_answer(m, now);
-        else if (m->state == MATCHMAKING_ASKING || !message || !follow_suggestion(m, now, message))
-            give_up_leader(m, now);
+        else if (m->state == MATCHMAKING_ASKING) give_up_leader(m, now);
+        else if (!message || !follow_suggestion(m, now, message)) abandon(m, now, 1);
     }
     message_free(message);
 }

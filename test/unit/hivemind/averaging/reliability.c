@@ -246,6 +246,27 @@ static void charges(void **state)
     assert_true(reliability_is_refused(&r, now + 2 * RELIABILITY_BASE - 1, &other));
 }
 
+/* Every third group that it disbands is a failure; a round that it delivers in begins the count
+ * anew. */
+static void disbanded_groups(void **state)
+{
+    struct peer_id id = id_of(1);
+    double now = 100;
+    (void)state;
+    for (int round = 1; round <= 9; round++, now += 1000) {
+        reliability_disbanded(&r, now, now - 1, &id);
+        assert_int_equal(is_paused(now + 1, 1), round % 3 == 0);
+    }
+    deliver(now, 1, 0);
+    reliability_disbanded(&r, now, now - 1, &id);
+    reliability_disbanded(&r, now, now - 1, &id);
+    assert_true(is_proven(1));
+    deliver(now, 1, 0);
+    reliability_disbanded(&r, now, now - 1, &id);
+    assert_true(is_proven(1));
+    assert_false(is_paused(now + 1, 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +281,7 @@ int main(void)
         cmocka_unit_test_setup(bounded, begin),
         cmocka_unit_test_setup(silence, begin),
         cmocka_unit_test_setup(charges, begin),
+        cmocka_unit_test_setup(disbanded_groups, begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

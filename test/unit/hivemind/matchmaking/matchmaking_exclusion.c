@@ -157,6 +157,26 @@ static void abandoned(void **state)
     clear(&w);
 }
 
+/* It accepts, and then says that there will be no group. Its followers find one without it. */
+static void disbanded(void **state)
+{
+    make(&w, 3, 0, 0);
+    matchmaking_begin(&w.peer[0].m, w.now, 0, 1060);
+    run_until(&w, 1000.3);
+    for (size_t i = 1; i < 3; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1060);
+    run_until(&w, 1001);
+    assert_int_equal(w.peer[0].m.followers.count, 2);
+    matchmaking_cancel(&w.peer[0].m);
+    run_until(&w, 1030);
+    same_group(&w, 1, 3, 2);
+    for (size_t i = 1; i < 3; i++) {
+        assert_int_equal(w.peer[i].abandoned, 0);
+        assert_int_equal(w.peer[i].disbanded, 1);
+        assert_true(peer_id_equal(&w.peer[i].abandoned_by, &w.peer[0].m.o.self));
+    }
+    clear(&w);
+}
+
 /* Who has not delivered yet reduces nothing, as all of the group agree: but not where too few would
  * be left to reduce, nor where all have to. */
 static void unproven_reduce_nothing(void **state)
@@ -238,6 +258,7 @@ int main(void)
         cmocka_unit_test(paused),
         cmocka_unit_test(peer_on_back_off_at_some_is_tolerated),
         cmocka_unit_test(abandoned),
+        cmocka_unit_test(disbanded),
         cmocka_unit_test(unproven_reduce_nothing),
         cmocka_unit_test(large_claims_take_little),
     };

@@ -33,7 +33,7 @@ struct peer {
     size_t self;
     double declared;
     struct stream *asked;
-    int over, status, looks, frozen, abandoned;
+    int over, status, looks, frozen, abandoned, disbanded;
     struct peer_id abandoned_by;
     int unreachable; /* only open ones reach it */
 };
@@ -147,10 +147,11 @@ static inline int is_proven(void *context, const struct peer_id *peer)
         if (peer_id_equal(peer, &p->w->peer[i].m.o.self)) return !(p->w->unproven >> i & 1);
     return 0;
 }
-static inline void on_abandoned(void *context, const struct peer_id *leader)
+static inline void on_abandoned(void *context, const struct peer_id *leader, int has_disbanded)
 {
     struct peer *p = context;
-    p->abandoned++;
+    p->abandoned += !has_disbanded;
+    p->disbanded += has_disbanded;
     p->abandoned_by = *leader;
 }
 static const struct matchmaking_callbacks port = { on_declare, on_look_up,   on_ask,
