@@ -7,6 +7,8 @@
 
 #define PROTOCOL "/test/stream"
 
+static struct side from, to;
+
 /* --- the server: each byte of a request is a command ------------------------------------------ */
 
 static struct stream *served;
@@ -57,7 +59,6 @@ static void serve_here_commands(void *context)
 
 /* --- the client ------------------------------------------------------------------------------- */
 
-static struct side from, to;
 static struct client {
     struct stream *s;
     const char *protocol;
