@@ -23,7 +23,7 @@ have() { command -v "$1" >/dev/null; }
 queue_of() { # name
     case $1 in
     architectures | bench | calc | conform | demo_replay | finetune | gpu_memory | hostile | lab | manual | models | opencl | options | package | service | wheel) echo cpu ;;
-    authority | btard | moderated | conform_peer | halves | killed | peer_auxiliary | peer_save | stream) echo idle ;;
+    authority | btard | moderated | conform_peer | gathered | halves | join | killed | peer_auxiliary | peer_save | stream | swarm) echo idle ;;
     attack_declarations | attack_moderated | attack_state) echo idle ;;
     *) echo peers ;;
     esac
@@ -33,7 +33,7 @@ queue_of() { # name
 # computes.
 unit_queue() { # name
     case $1 in
-    abuse | attacks | averager* | training | training_* | optimizer_delay | dht_join | host_strangers | http_source | membership) echo idle && return ;;
+    abuse | attacks | averager* | training | training_* | optimizer_delay | optimizer_gather | dht_join | host_strangers | http_source | membership) echo idle && return ;;
     esac
     sources=$(ls test/unit/*/"$1".c test/unit/*/*/"$1".c 2>/dev/null)
     helpers=
@@ -173,7 +173,7 @@ for name in $(sh test/interop/run.sh --list); do
         continue
         ;;
     book | other_files | parquet | torch_files) queue=cpu ;;
-    dalle | leftovers) queue=idle ;; # each of their limits is minutes
+    conform_peer | dalle | diloco | leftovers) queue=idle ;; # each of their limits is minutes
     *) queue=peers ;;
     esac
     suite $queue counted "interop $name" "sh test/interop/run.sh $name"

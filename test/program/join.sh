@@ -29,7 +29,7 @@ prints() { # what, pattern, command...
 
 "$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0 >"$work/entry" 2>/dev/null &
 peers="$peers $!"
-wait_for '"event":"alone"' "$work/entry"
+check "a bootstrap peer is a swarm of its own" wait_for '"event":"joined"' "$work/entry"
 entry=$(address "$work/entry")
 train "$work/a" --run emoji --join "$entry" --config $tiny --steps 100000 --target-batch 16 --lr 0.02 --average-state-every 3
 first=$(address "$work/a")
