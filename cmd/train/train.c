@@ -59,8 +59,8 @@ static const char *const delays[] = { "none", "step", "round",
 const struct option_row train_own_rows[] = {
     { "data", "PATH", NULL, OPT_CALL_FILE(train_take_data),
       "shards to train on: a Parquet file, a folder of *.parquet, the URL of a shard, or the "
-      "URL of a list of shards (.json, .txt, or a folder's page that ends in / or .html). "
-      "Shards from URLs are read while training. May be repeated (default: the demo's shards)" },
+      "URL of a list of shards (.json, .txt, or a folder's page that ends in / or .html). Shards "
+      "from URLs are read while training. May be repeated (default: the run's or the demo's)" },
     { "cache", "DIR", NULL, OPT_PATH(cache),
       "keep downloaded data there, for the next epoch and for other peers on this machine" },
     { "cache-mb", "N", "10000", OPT_INTEGER(cache_mb, 1, 1 << 30),
