@@ -8,7 +8,7 @@
 
 /* Bytes of one dictionary by the kind of its items, with DHT_RECORD_COST for each: a found one has
  * to fit into an answer (RPC_UNARY_MAX) together with others. Each kind has its own limit. */
-#define DHT_DICTIONARY_SIGNED_MAX (1280u << 10)     /* progress records of 1,200 peers */
+#define DHT_DICTIONARY_SIGNED_MAX (1280u << 10)     /* progress records of 1,300 peers */
 #define DHT_DICTIONARY_DECLARATION_MAX (256u << 10) /* 1,400 peers' */
 #define DHT_DICTIONARY_PLAIN_MAX (512u << 10)       /* no record of a run is of this kind */
 #define DHT_DICTIONARY_MAX (2u << 20)               /* all of these */
