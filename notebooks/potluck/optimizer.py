@@ -132,9 +132,14 @@ class Optimizer:
     no_decay       names of the params without weight decay
     algorithm      "gradients"; or "diloco", "local_sgd": every peer makes inner_steps steps alone, of
                    target_batch samples of its own each, then the peers' changes are averaged. lr
-                   and optimizer are then functions of the inner step. "sparseloco", "noloco",
-                   "partial", "delayed_nesterov", "demo", "dgc", "onebit_adam": peers take each
-                   other's messages as they are; algorithm_settings="topk=64,chunk=32"
+                   and optimizer are then functions of the inner step. "powersgd", "powersgd_own": each
+                   matrix travels as two thin factors. "sparseloco", "noloco", "partial",
+                   "delayed_nesterov", "demo", "dgc", "onebit_adam": peers take each other's messages
+                   as they are. "streaming", "delayed", "eager", "delayed_gradients": so they do, while
+                   local steps go on. paper/algorithms.md describes all of them
+    algorithm_settings  of the last ones: "topk=64,chunk=32" (None: the algorithm's defaults)
+    inner_steps, outer_lr, outer_momentum  of algorithms with local steps (50, 0.7, 0.9)
+    powersgd_rank  of powersgd (0: the run's, or 4 for its first peer)
     delay          what overlaps with the next batches: None, "step" (the optimizer's step) or "round"
                    (the averaging of gradients, too)
     report         a function of an Event; may be None
