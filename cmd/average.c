@@ -81,6 +81,9 @@ static const struct option_row rows[] = {
     { "bandwidth", "X", NULL, OPT_REAL(averager.bandwidth, 0, 1e15),
       "bandwidth of this peer in Mbit/s. Peers with more bandwidth reduce a larger share, peers "
       "with 0 reduce nothing (default: measured in its own rounds)" },
+    { "upload-limit", "SECONDS", "0", OPT_SECONDS(averager.upload_limit, 0, 86400),
+      "a slower uplink reduces nothing, and sends only as many of its values as it can in this "
+      "time (0: all of them)" },
     { "class", "NAME", "DecentralizedAverager", OPT_TEXT(averager.class_name),
       "Python class of the averager, which is part of its RPC names" },
     { "auxiliary", NULL, NULL, OPT_FLAG(averager.auxiliary),

@@ -53,6 +53,8 @@ class Scenario:
             command += ["--load-state"] if options.get("load") else []
             command += ["--rounds", str(options.get("rounds", 1)), "--share-seconds", str(options.get("share", 0))]
             command += ["--group-size", str(len(self.specs))] if options.get("target", 1) else []
+            command += ["--upload-limit", str(options["limit"])] if options.get("limit") else []
+            command += ["--bandwidth", str(options["bandwidth"])] if options.get("bandwidth") else []
         else:
             command = ["--prefix", "mix", "--tensors", path, "--out", out, "--weight", str(weight), "--compression", "adaptive" if self.compression == "run" else self.compression,
                        "--min_matchmaking_time", window, "--next_chunk_timeout", "60", "--timeout", str(PATIENCE), "--allreduce_timeout", "120"]
@@ -62,6 +64,7 @@ class Scenario:
             command += ["--load_state"] if options.get("load") else []
             command += ["--rounds", str(options.get("rounds", 1)), "--share_seconds", str(options.get("share", 0))]
             command += ["--target_group_size", str(len(self.specs))] if options.get("target", 1) else []
+            command += ["--bandwidth", str(options["bandwidth"])] if options.get("bandwidth") else []
         return command
 
     def start(self, folder, peers):
@@ -89,10 +92,9 @@ class Scenario:
                     if steps.failed > before:
                         sys.stderr.write(f"--- {self.name}: peer {k}\n" + peer.said())
 
-    def mean(self):
-        """The exact one, and how far from it an answer may be: an 8-bit bin of what travelled, each
-        way."""
-        weights = [0.0 if len(s) > 1 and s[1].get("auxiliary") else (s[1] if len(s) > 1 else {}).get("weight", k + 1)
+    def mean(self, without=None):
+        """The exact one, of all peers but one."""
+        weights = [0.0 if k == without or len(s) > 1 and s[1].get("auxiliary") else (s[1] if len(s) > 1 else {}).get("weight", k + 1)
                    for k, s in enumerate(self.specs)]
         result = {}
         for i, shape in enumerate(self.settings.get("shapes", SHAPES)):
@@ -123,6 +125,30 @@ class Scenario:
                 worst = float("inf")
                 step(f"{self.name}: peer {k} wrote", False, repr(e))
             step(f"{self.name}: peer {k} ({self.specs[k][0]}) has the mean", worst <= limit, f"{worst:.2g} off, {limit} allowed")
+
+
+class Slow(Scenario):
+    """The last peer's uplink is too slow for all of its values: each tensor, which is one part, is a
+    mean with it or without it, the same one at all peers."""
+
+    def check(self, folder, peers):
+        rounds, last = rounds_of(peers), len(peers) - 1
+        step(f"{self.name}: one group", all(r and not r["error"] and len(r["group"]) == len(peers) for r in rounds), rounds)
+        every, without = self.mean(), self.mean(last)
+        kinds = []
+        for k, peer in enumerate(peers):
+            out = os.path.join(folder, f"out{k}.safetensors")
+            steps.until(lambda: os.path.exists(out) or peer.wait("closed", 0))
+            try:
+                got = {n: x.numpy() for n, x in hivemind_compat.load_tensors(out).items()}
+            except Exception as e:  # noqa: BLE001
+                step(f"{self.name}: peer {k} wrote", False, repr(e))
+                return
+            off = [[float(np.abs(got[n] - want[n]).max()) for n in every] for want in (every, without)]
+            kinds.append([a < b for a, b in zip(*off)])
+            worst = max(map(min, zip(*off)))
+            step(f"{self.name}: peer {k} ({self.specs[k][0]}) has one of the means", worst <= 0.05, f"{worst:.2g} off")
+        step(f"{self.name}: the same ones, some with its values and some without", kinds.count(kinds[0]) == len(peers) and len(set(kinds[0])) == 2, kinds)
 
 
 class Download(Scenario):
@@ -165,6 +191,9 @@ SCENARIOS = [
     Scenario("C cannot be called", [("c",), ("py",), ("c", {"hidden": 1})]),
     Scenario("C helps", [("py",), ("c", {"auxiliary": 1}), ("py",)]),
     Scenario("Python helps", [("c",), ("py", {"auxiliary": 1}), ("c",)]),
+    # 0.2 MB in 0.78 s would take 2 Mbit/s
+    Slow("a slow C client", [("py", {"bandwidth": 100}), ("c", {"bandwidth": 100}), ("py", {"bandwidth": 100}),
+                             ("c", {"client": 1, "bandwidth": 1, "limit": 0.78})]),
     Scenario("many parts", [("c",), ("py",)], shapes=[(1300000,), (5,)]),
     Download("Python takes over from C", [("c", {"target": 0, "matchmaking": 12, "share": 1}), ("py", {"load": 1, "target": 0})]),
     Download("C takes over from Python", [("py", {"target": 0, "matchmaking": 12}), ("c", {"load": 1, "target": 0})]),

@@ -4,11 +4,11 @@ over loopback.
 
 usage: hivemind_links.py POTLUCK [--values N] [--peers 2 4] [--rounds N]
                          [--links loopback clean lossy uneven] [--control cubic bbr]
-                         [--kinds potluck hivemind] [--bandwidths]
+                         [--kinds potluck hivemind] [--bandwidths] [--upload-limit SECONDS]
 
 Links: clean loses nothing; uneven is lossy, with 2 Mbit/s for what the first peer sends. --control:
 how the kernel's TCP answers to loss; cubic is most systems' default. --bandwidths: peers state what
-their links carry. Prints a line of JSON a run: seconds of the exchange, the slowest peer's, and
+their links carry. --upload-limit: of our peers' values. Prints a line of JSON a run: seconds of the exchange, the slowest peer's, and
 Mbit/s of messages that a peer sends and gets meanwhile. Not a test.
 """
 import argparse
@@ -38,7 +38,7 @@ def command(args, kind, path, ip, k, peers, first, bandwidth):
     if kind == "potluck":
         c = [os.path.abspath(args.program), "average", "--json", "--no-check", "--prefix", "links", "--tensors", path, "--weight", str(k + 1),
              "--group-size", str(peers), "--matchmaking-time", "100", "--timeout", "300", "--allreduce-timeout", "300", "--chunk-timeout", "60",
-             "--rounds", str(args.rounds), "--listen", f"/ip4/{ip}/tcp/0"] + (["--join", first] if first else [])
+             "--rounds", str(args.rounds), "--upload-limit", str(args.upload_limit), "--listen", f"/ip4/{ip}/tcp/0"] + (["--join", first] if first else [])
     else:
         c = [sys.executable, os.path.join(HERE, "hivemind_averager.py"), "--prefix", "links", "--tensors", path, "--weight", str(k + 1),
              "--target_group_size", str(peers), "--min_matchmaking_time", "100", "--timeout", "300", "--allreduce_timeout", "300",
@@ -85,6 +85,7 @@ def main():
     parser.add_argument("--control", nargs="*", default=["cubic", "bbr"])
     parser.add_argument("--kinds", nargs="*", default=["potluck", "hivemind"])
     parser.add_argument("--bandwidths", action="store_true")
+    parser.add_argument("--upload-limit", type=float, default=0)
     args = parser.parse_args()
     steps.end_together()
     program = os.path.join(os.path.dirname(os.path.abspath(args.program)), "links")

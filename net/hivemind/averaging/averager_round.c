@@ -318,8 +318,8 @@ void averager_protect(struct averager *a, const struct group *g)
 /* Which of our parts have values: others in each round, so that every part's turn comes. */
 static void set_upload(struct averager *a, const size_t *share)
 {
-    const double part = uplinks_fraction(&a->round.group, share, bandwidth_stated(a->bandwidth),
-                                         a->slow);
+    const double rate = a->o.bandwidth > 0 ? a->o.bandwidth : bandwidth_stated(a->bandwidth),
+                 part = uplinks_fraction(&a->round.group, share, rate, a->slow);
     a->round.upload = part < 1 && !share[a->round.group.self] ? part : 0;
     a->round.upload_from = (double)random_source_below(&a->o.random, 1 << 16) / (1 << 16);
 }
