@@ -1,14 +1,18 @@
-/* main.c - `make simulate`: swarms of 30 to 10,000 peers, with several settings; a
- * table, and curves in paper/figures. */
+/* main.c - `make simulate`: swarms of 30 to 10,000 peers, with several settings, three seeds each: a
+ * table, scaling.json and curves. `simulate --peers N` plays one swarm with default options. */
 #include "world.h"
 #include "data/images/figure.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define STEPS 3
 #define LIFE (4 * 3600.0) /* s; volunteers of the run stayed for hours */
 #define SIZES 6
+#define SEEDS 3
 
 static const size_t sizes[SIZES] = { 30, 100, 300, 1000, 3000, 10000 };
 
@@ -22,11 +26,13 @@ static const struct plan {
     { "default options", "default options", 1, 1, SIZE_MAX },
 };
 
+static struct world_result results[PL_COUNT(plans)][SIZES][SEEDS];
+
 static int simulate(struct world_result *r, const struct plan *plan, size_t peers, uint64_t seed)
 {
     struct world_options o = { .peers = peers,
                                .seed = seed,
-                               .steps = peers >= 1000 ? 1 : STEPS,
+                               .steps = STEPS,
                                .accumulate_s = 120,
                                .warm = plan->measured,
                                .life_s = LIFE,
@@ -50,19 +56,105 @@ static int sizes_of(const struct plan *plan)
     return n;
 }
 
-static int draw(const char *folder, const char *name, const char *title, const char *unit,
-                double y[][SIZES])
+/* --- the table and the figures that paper/scaling.md quotes ------------------------------------- */
+
+/* What is measured: its name in scaling.json; its column; how it is printed there. */
+static const struct column {
+    const char *key, *title, *unit;
+    size_t at; /* of a double in world_result */
+    double scale;
+    int digits;
+} columns[] = {
+#define COLUMN(key, title, unit, field, scale, digits) \
+    { \
+        key, title, unit, offsetof(struct world_result, field), scale, digits \
+    }
+    COLUMN("averaging_s", "averaging, s", "", averaging_s, 1, 0),
+    COLUMN("first_s", "first, s", "", first_s, 1, 0),
+    COLUMN("failed", "failed rounds", " %", failed, 100, 1),
+    COLUMN("tries", "tries", "", tries, 1, 2),
+    COLUMN("group", "mean group", "", group, 1, 0),
+    COLUMN("spread", "spread left", "", spread, 1, 3),
+    COLUMN("withheld", "withheld", " %", withheld, 100, 1),
+    COLUMN("sent_mb", "MB sent, a peer and step", "", moved, 1e-6, 0),
+    COLUMN("matchmaking_mb", "MB for matchmaking", "", control, 1e-6, 1),
+    COLUMN("looks_lost", "polls lost", " %", looks_lost, 100, 1),
+    COLUMN("progress_mb_s", "MB/s of a DHT node", "", progress, 1e-6, 1),
+    COLUMN("progress_lost", "progress polls lost", " %", unheard, 100, 1),
+#undef COLUMN
+};
+
+static double value_of(const struct world_result *r, const struct column *c)
 {
+    return c->scale * *(const double *)((const char *)r + c->at);
+}
+
+/* The seeds' mean, with the least and the most where these differ as they are printed. */
+static void put_cell(FILE *out, const struct world_result *r, int seeds, const struct column *c)
+{
+    double sum = 0, least = INFINITY, most = -INFINITY;
+    char low[32], high[32];
+    for (int s = 0; s < seeds; s++) {
+        const double v = value_of(&r[s], c);
+        sum += v;
+        least = fmin(least, v);
+        most = fmax(most, v);
+    }
+    snprintf(low, sizeof low, "%.*f", c->digits, least);
+    snprintf(high, sizeof high, "%.*f", c->digits, most);
+    fprintf(out, " %.*f%s", c->digits, sum / seeds, c->unit);
+    if (strcmp(low, high)) fprintf(out, " (%s to %s)", low, high);
+    fprintf(out, " |");
+}
+
+static void put_row(FILE *out, const char *plan, size_t peers, const struct world_result *r,
+                    int seeds)
+{
+    fprintf(out, "| %s | %zu |", plan, peers);
+    for (size_t c = 0; c < PL_COUNT(columns); c++) put_cell(out, r, seeds, &columns[c]);
+    fprintf(out, "\n");
+    fflush(out);
+}
+
+static void put_titles(FILE *out)
+{
+    fprintf(out, "| | peers |");
+    for (size_t c = 0; c < PL_COUNT(columns); c++) fprintf(out, " %s |", columns[c].title);
+    fprintf(out, "\n| --- | --- |");
+    for (size_t c = 0; c < PL_COUNT(columns); c++) fprintf(out, " --- |");
+    fprintf(out, "\n");
+}
+
+static void put_json(FILE *out, const struct plan *plan, size_t peers, int seed,
+                     const struct world_result *r, int is_first)
+{
+    fprintf(out, "%s\n  {\"plan\": \"%s\", \"peers\": %zu, \"seed\": %d", is_first ? "[" : ",",
+            plan->name, peers, seed);
+    for (size_t c = 0; c < PL_COUNT(columns); c++)
+        fprintf(out, ", \"%s\": %.5g", columns[c].key,
+                value_of(r, &columns[c]) / (columns[c].scale == 100 ? 100 : 1));
+    fprintf(out, "}");
+}
+
+static int draw(const char *folder, const char *name, const char *title, const char *unit,
+                const struct column *c)
+{
+    static double y[PL_COUNT(plans)][SIZES];
     struct figure_line lines[PL_COUNT(plans)];
     struct figure figure = { .title = title, .x_label = "peers", .y_label = unit, .log_x = 1 };
     char path[512];
     double x[SIZES];
     FILE *out;
     for (int i = 0; i < SIZES; i++) x[i] = (double)sizes[i];
-    for (size_t k = 0; k < PL_COUNT(plans); k++)
+    for (size_t k = 0; k < PL_COUNT(plans); k++) {
+        for (int i = 0; i < sizes_of(&plans[k]); i++) {
+            y[k][i] = 0;
+            for (int s = 0; s < SEEDS; s++) y[k][i] += value_of(&results[k][i][s], c) / SEEDS;
+        }
         lines[k] = (struct figure_line){
             .label = plans[k].label, .x = x, .y = y[k], .count = (size_t)sizes_of(&plans[k])
         };
+    }
     snprintf(path, sizeof path, "%.400s/%s.svg", folder, name);
     if ((out = fopen(path, "w"))) figure_lines(out, &figure, lines, PL_COUNT(plans));
     if (out && !fclose(out)) return 0;
@@ -70,62 +162,49 @@ static int draw(const char *folder, const char *name, const char *title, const c
     return 1;
 }
 
-/* The figures that paper/scaling.md quotes. */
-static void put_json(FILE *out, const struct plan *plan, size_t peers, const struct world_result *r,
-                     int is_first)
+/* --- the program -------------------------------------------------------------------------------- */
+
+/* Any number of peers, with default options and one seed. */
+static int simulate_one(size_t peers)
 {
-    fprintf(out,
-            "%s\n  {\"plan\": \"%s\", \"peers\": %zu, \"averaging_s\": %.1f, \"first_s\": %.1f, "
-            "\"failed\": %.5f, \"tries\": %.3f, \"group\": %.2f, \"spread\": %.3g, "
-            "\"sent_mb\": %.1f, \"matchmaking_mb\": %.3f, \"looks_lost\": %.5f, "
-            "\"progress_mb_s\": %.2f, \"progress_lost\": %.4f}",
-            is_first ? "[" : ",", plan->name, peers, r->averaging_s, r->first_s, r->failed,
-            r->tries, r->group, r->spread, r->moved / 1e6, r->control / 1e6, r->looks_lost,
-            r->progress / 1e6, r->unheard);
+    struct world_result r;
+    if (simulate(&r, &plans[PL_COUNT(plans) - 1], peers, 1)) return 1;
+    put_titles(stdout);
+    put_row(stdout, plans[PL_COUNT(plans) - 1].name, peers, &r, 1);
+    return 0;
+}
+
+static int simulate_all(const char *folder)
+{
+    char path[512];
+    FILE *json;
+    snprintf(path, sizeof path, "%.400s/scaling.json", folder);
+    if (!(json = fopen(path, "w"))) {
+        fprintf(stderr, "simulate: cannot write %s\n", path);
+        return 1;
+    }
+    put_titles(stdout);
+    for (size_t k = 0; k < PL_COUNT(plans); k++)
+        for (int i = 0; i < sizes_of(&plans[k]); i++) {
+            struct world_result *r = results[k][i];
+            for (int s = 0; s < SEEDS; s++) {
+                if (simulate(&r[s], &plans[k], sizes[i], (uint64_t)s + 1)) return 1;
+                put_json(json, &plans[k], sizes[i], s + 1, &r[s], !k && !i && !s);
+            }
+            put_row(stdout, i ? "" : plans[k].name, sizes[i], r, SEEDS);
+        }
+    fprintf(json, "\n]\n");
+    fclose(json);
+    return draw(folder, "scaling_step", "Averaging, behind a step's last sample", "seconds",
+                &columns[0]) ||
+           draw(folder, "scaling_failed", "Rounds that ended without a mean", "percent",
+                &columns[2]);
 }
 
 int main(int argc, char **argv)
 {
-    static double step[PL_COUNT(plans)][SIZES], failed[PL_COUNT(plans)][SIZES];
-    static struct world_result records[SIZES];
-    const char *folder = argc > 1 ? argv[1] : NULL;
-    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    char path[512];
-    FILE *json = NULL;
-    snprintf(path, sizeof path, "%.400s/scaling.json", folder ? folder : "");
-    if (folder && !(json = fopen(path, "w"))) {
-        fprintf(stderr, "simulate: cannot write %s\n", path);
-        return 1;
-    }
-    printf("seed %llu\n"
-           "peers  first step  averaging  failed  tries  group  spread left  MB moved  MB control  "
-           "MB/s of a DHT node  looks lost  dead expected\n",
-           (unsigned long long)seed);
-    for (size_t k = 0; k < PL_COUNT(plans); k++) {
-        printf("%s\n", plans[k].name);
-        for (int i = 0; i < sizes_of(&plans[k]); i++) {
-            struct world_result r;
-            if (simulate(&r, &plans[k], sizes[i], seed)) return 1;
-            step[k][i] = r.step_s;
-            failed[k][i] = 100 * r.failed;
-            printf("%6zu %11.0f %10.0f %8.1f%% %6.2f %6.1f %11.2g %10.0f %10.2f %14.2f %17.1f%% "
-                   "%9.2f\n",
-                   sizes[i], r.first_s, r.averaging_s, 100 * r.failed, r.tries, r.group, r.spread,
-                   r.moved / 1e6, r.control / 1e6, r.replica / 1e6, 100 * r.looks_lost, r.dead);
-            fflush(stdout);
-            if (json) put_json(json, &plans[k], sizes[i], &r, !k && !i);
-            records[i] = r; /* the last plan has all sizes */
-        }
-    }
-    printf("records of progress: %zu fit into a dictionary\n"
-           "peers   MB/s of a DHT node  looks lost\n",
-           records[0].records_fit);
-    for (int i = 0; i < SIZES; i++)
-        printf("%6zu %14.1f %14.1f%%\n", sizes[i], records[i].progress / 1e6,
-               100 * records[i].unheard);
-    if (!folder) return 0;
-    fprintf(json, "\n]\n");
-    fclose(json);
-    return draw(folder, "scaling_step", "Time of a step, 120 s of it samples", "seconds", step) ||
-           draw(folder, "scaling_failed", "Rounds that ended without a mean", "percent", failed);
+    if (argc == 3 && !strcmp(argv[1], "--peers")) return simulate_one(strtoull(argv[2], NULL, 10));
+    if (argc == 2) return simulate_all(argv[1]);
+    fprintf(stderr, "usage: simulate FOLDER | --peers N\n");
+    return 2;
 }

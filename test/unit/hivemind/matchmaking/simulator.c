@@ -105,6 +105,23 @@ static void bandwidth_spares_the_slow(void **state)
     assert_true(equal.averaging_s > 1.3 * by_bandwidth.averaging_s);
 }
 
+/* Where slow uplinks send less than all, nobody waits for them, and groups mix as well. */
+static void slow_uplinks_do_not_set_the_time(void **state)
+{
+    struct world_options o = calm(200);
+    struct world_result all, limited;
+    o.grid = 1;
+    o.values = 125894244;
+    all = run(&o);
+    assert_true(all.withheld == 0);
+    o.limited = 1;
+    limited = run(&o);
+    assert_true(limited.failed == 0 && limited.averaging_s < 0.8 * all.averaging_s);
+    assert_true(limited.withheld > 0.05 && limited.withheld < 0.25);
+    assert_true(limited.moved < all.moved);
+    assert_true(limited.spread < 3 * all.spread + 0.02);
+}
+
 /* With lives as short as rounds one large group rarely comes to its end; small ones do. */
 static void small_groups_survive(void **state)
 {
@@ -185,6 +202,7 @@ int main(void)
         cmocka_unit_test(one_group_agrees),
         cmocka_unit_test(bytes_are_those_of_the_values),
         cmocka_unit_test(bandwidth_spares_the_slow),
+        cmocka_unit_test(slow_uplinks_do_not_set_the_time),
         cmocka_unit_test(small_groups_survive),
         cmocka_unit_test(the_grid_fits_itself),
         cmocka_unit_test(dead_peer_is_expected_once),
