@@ -1,4 +1,8 @@
-/* bandwidth.c - the uplink's rate, from windows in which it was never idle. */
+/* bandwidth.c - the uplink's rate, from windows in which it was never idle.
+ *
+ *   bytes wait         a window is open: what leaves in it per second is the uplink's rate
+ *   nothing waits      the window ends: the link could have taken more than there was to send
+ *   the round is over  rate = best, if that is more, else rate + FALL (best - rate) */
 #include "bandwidth.h"
 
 #include <math.h>

@@ -1,4 +1,10 @@
-/* owner_proof.c - a peer's identity signs for the key that signs its records. */
+/* owner_proof.c - a peer's identity signs for the key that signs its records.
+ *
+ *   record     signed by the owner's RSA key, as hivemind has it
+ *   proof      {identity: public key, signature: by it, over tag + subkey + text}, in such a record
+ *
+ * Two signatures, one of each key over the other: neither can be published without the other's
+ * owner. */
 #include "owner_proof.h"
 
 #include <string.h>

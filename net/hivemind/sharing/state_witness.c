@@ -1,4 +1,10 @@
-/* state_witness.c - samples of states: ours for newcomers, and other donors' for us. */
+/* state_witness.c - samples of states: ours for newcomers, and other donors' for us.
+ *
+ *   newcomer   has a donor's whole state; draws a seed, and asks other donors for samples by it
+ *   donor      answers its epoch, and its values at the places that follow from the seed
+ *   newcomer   takes its own state's values at these places; state_claim.c compares
+ *
+ * The seed is drawn after the download, so no donor knows the places beforehand. */
 #include "state_witness.h"
 #include "ref/small.h"
 #include "callers.h"

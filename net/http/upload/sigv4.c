@@ -1,4 +1,10 @@
-/* sigv4.c - see sigv4.h. */
+/* sigv4.c - a request is signed by a key that is good for one day, region and service only.
+ * [Amazon S3 API, "Authenticating Requests: Using the Authorization Header"]
+ *
+ *   1. request    SHA-256(method, path, query, headers, their names, the body's SHA-256)
+ *   2. text       "AWS4-HMAC-SHA256", time, scope = day/region/service/aws4_request, 1
+ *   3. key        k = "AWS4" + secret;  k = HMAC(k, word) for each word of the scope
+ *   4. signature  HMAC(k, text), sent along with the scope and the names of the signed headers */
 #include "sigv4.h"
 #include "data/files/buffer.h"
 

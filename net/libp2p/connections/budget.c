@@ -1,4 +1,6 @@
-/* budget.c - applies the counts of resources.h to connections. */
+/* budget.c - applies the counts of resources.h to connections. At a limit a new connection takes
+ * the place of one that is idle: the longest idle one of the largest holder. Without such a one it
+ * is refused. */
 #include "budget.h"
 
 const char *budget_admit(struct connection *c)

@@ -1,4 +1,9 @@
-/* dcutr_message.c - the bytes of DCUtR. */
+/* dcutr_message.c - the bytes of DCUtR: protobuf with a varint length in front.
+ *
+ *   CONNECT   {type: 100, obs_addrs: [multiaddr, ...]}    where the sender may be dialed
+ *   SYNC      {type: 300}                                 dial now
+ *
+ * Relayed addresses are left out when they are read: a direct connection is what is wanted. */
 #include "dcutr.h"
 #include "net/libp2p/peer/multiaddr_fields.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
