@@ -128,7 +128,7 @@ static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
     rc = pl_checkpoint_newest(&newest, d->out, err);
     if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint", d->out);
     if (!rc) rc = train_log_plot(d->out, published(d, curve, sizeof curve), err);
-    if (!rc) rc = train_job_load(d->sampler.model, NULL, NULL, NULL, newest, err);
+    if (!rc) rc = train_job_load(d->sampler.model, NULL, NULL, NULL, NULL, newest, err);
     free(newest);
     return rc;
 }

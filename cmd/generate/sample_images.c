@@ -59,7 +59,7 @@ static int load_model(struct pl_dalle **model, char codec[TRAIN_CODEC_MAX + 1],
     pl_safetensors_close(f);
     json_decref(json);
     if (!rc) rc = pl_dalle_open(model, &config, be, 0, err);
-    if (!rc) rc = train_job_load(*model, NULL, NULL, NULL, file, err);
+    if (!rc) rc = train_job_load(*model, NULL, NULL, NULL, NULL, file, err);
     if (!rc) rc = train_job_codec(codec, file, err);
     if (rc) {
         pl_dalle_close(*model);

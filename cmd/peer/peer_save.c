@@ -217,8 +217,8 @@ static void save(struct peer_save *p)
                                   &err);
     state_load_clear(&p->load);
     if (!rc)
-        rc = train_job_save(p->model->dalle, p->model->optimizer, NULL, (uint64_t)epoch, NULL, NULL,
-                            p->o.folder, (int)p->o.keep, &path, &err);
+        rc = train_job_save(p->model->dalle, p->model->optimizer, NULL, NULL, (uint64_t)epoch, NULL,
+                            NULL, p->o.folder, (int)p->o.keep, &path, &err);
     if (!rc) {
         p->epoch = epoch;
         say_saved(p, path);

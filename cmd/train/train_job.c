@@ -5,6 +5,7 @@
  * samples. So a resumed run repeats the steps after it bit for bit. (With delayed updates the
  * batches that had begun with the parameters before the step begin again with those after it.) */
 #include "train_job.h"
+#include "train_rounds.h"
 #include "cmd/common/compute.h"
 #include "cmd/common/interrupt.h"
 #include "cmd/common/progress_line.h"
@@ -28,6 +29,7 @@
 /* One training, alone or in a swarm. */
 struct state {
     const struct train_job *job;
+    struct train_rounds rounds;
     struct pl_trainer *t;
     struct train_log log;
     struct progress progress;
@@ -87,8 +89,9 @@ static json_t *aliases(const struct pl_dalle *m)
 }
 
 int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
-                   const struct pl_outer *outer, uint64_t step, const char *codec, json_t *position,
-                   const char *folder, int keep, char **written, struct pl_err *err)
+                   const struct pl_outer *outer, struct train_rounds *rounds, uint64_t step,
+                   const char *codec, json_t *position, const char *folder, int keep,
+                   char **written, struct pl_err *err)
 {
     struct pl_checkpoint c = { .params = &model->params, .optimizer = optimizer, .outer = outer };
     char name[64], *path;
@@ -102,9 +105,15 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
     c.training = json_pack("{s:I, s:I, s:s*, s:O?}", "step", (json_int_t)step, "optimizer_steps",
                            (json_int_t)pl_optimizer_steps(optimizer), "codec",
                            codec && *codec ? codec : NULL, "data", position);
+    if (rounds) {
+        train_rounds_save(rounds);
+        c.rounds = rounds->data;
+        c.rounds_n = rounds->n;
+    }
     if (!path || !c.config || !c.alias || !c.training || pl_json_failed())
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", folder);
     else rc = pl_checkpoint_save(&c, path, err);
+    if (rounds) train_rounds_saved(rounds);
     /* Older ones are removed only after the new one is complete. */
     if (!rc) rc = pl_checkpoint_prune(folder, keep, err);
     json_decref(c.config);
@@ -133,8 +142,8 @@ static int save_options(struct state *s, struct pl_err *err)
 static int save(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
-    int rc = train_job_save(s->t->model, s->t->optimizer, job->outer, s->t->step, job->codec,
-                            s->position, job->out, job->keep, NULL, err);
+    int rc = train_job_save(s->t->model, s->t->optimizer, job->outer, &s->rounds, s->t->step,
+                            job->codec, s->position, job->out, job->keep, NULL, err);
     if (!rc) s->saved_step = s->t->step;
     return rc ? rc : save_options(s, err);
 }
@@ -150,7 +159,8 @@ static int seek(struct train_source *source, const json_t *position, const char 
 }
 
 int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_source *source,
-                   struct pl_outer *outer, const char *path, struct pl_err *err)
+                   struct pl_outer *outer, struct train_rounds *rounds, const char *path,
+                   struct pl_err *err)
 {
     struct st_file *f;
     json_t *training = NULL;
@@ -158,6 +168,7 @@ int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_so
     if (rc) return rc;
     rc = pl_checkpoint_load_params(&model->params, f, pl_dalle_find_param, err);
     if (!rc && outer) rc = pl_checkpoint_load_outer(outer, model->params.value, f, err);
+    if (!rc && rounds) rc = pl_checkpoint_load_rounds(&rounds->data, &rounds->n, f, err);
     /* With a trainer: moments, step, data position, so that training goes on bit for bit. */
     if (!rc && t) rc = pl_checkpoint_load_optimizer(&model->params, t->optimizer, f, err);
     if (!rc && t && !(training = pl_checkpoint_json(f, "training", err))) rc = PL_EFORMAT;
@@ -352,7 +363,8 @@ static int prepare(struct state *s, struct pl_err *err)
         if (!rc && !newest)
             rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to continue from", job->out);
         if (!rc) rc = check_codec(job, newest, err);
-        if (!rc) rc = train_job_load(s->t->model, s->t, &source, job->outer, newest, err);
+        if (!rc)
+            rc = train_job_load(s->t->model, s->t, &source, job->outer, &s->rounds, newest, err);
         if (!rc && !job->quiet) fprintf(stderr, "continuing from %s\n", newest);
         if (!rc && s->t->step >= job->steps)
             fprintf(stderr,
@@ -380,7 +392,9 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     /* In a swarm the collaborative optimizer decides when to step; afterwards it calls
      * `stepped`. */
     if (!rc && job->train_swarm) {
-        const struct train_hooks hooks = { &s, stepped, gathered, moved, is_interrupted };
+        const struct train_hooks hooks = {
+            &s, stepped, gathered, moved, is_interrupted, &s.rounds
+        };
         rc = job->train_swarm(job->swarm_context, trainer, job, &hooks, &err);
     }
     while (!rc && !job->train_swarm && s.t->step < job->steps && !interrupted()) {
@@ -403,5 +417,6 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     train_log_close(&s.log);
     json_decref(s.position);
     json_decref(s.gathered);
+    free(s.rounds.data);
     return rc;
 }

@@ -27,6 +27,7 @@ struct train_source {
 };
 
 /* For steps that train_job_run does not make itself: its work after each. */
+struct train_rounds; /* train_rounds.h */
 struct train_hooks {
     void *state;
     int (*stepped)(void *state, const struct pl_train_report *r, double seconds,
@@ -37,6 +38,7 @@ struct train_hooks {
     /* A step of this peer alone is complete (DiLoCo's inner ones): a checkpoint may be taken. */
     void (*moved)(void *state);
     int (*interrupted)(void *state);
+    struct train_rounds *rounds; /* of the checkpoint to continue from, and of those to come */
 };
 struct train_job;
 /* Trains until job->steps, with others. */
@@ -93,16 +95,18 @@ void train_memory_plan(struct pl_memory_plan *plan, const struct pl_dalle_config
 
 /* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. codec: that of
  * the image tokens, or NULL. outer: the state of the algorithm that the peers train by, or NULL.
- * position: in the data; NULL for a peer without data: a peer that resumes from this checkpoint
- * starts at its own position. *path, if asked for, is the caller's to free. */
+ * rounds: likewise. position: in the data; NULL for a peer without data: a peer that resumes from
+ * this checkpoint starts at its own position. *path, if asked for, is the caller's to free. */
 int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
-                   const struct pl_outer *outer, uint64_t step, const char *codec, json_t *position,
-                   const char *folder, int keep, char **path, struct pl_err *err);
+                   const struct pl_outer *outer, struct train_rounds *rounds, uint64_t step,
+                   const char *codec, json_t *position, const char *folder, int keep, char **path,
+                   struct pl_err *err);
 
 /* Parameters (and, when trainer is given, moments, step and data position) from a checkpoint.
- * source and outer may be NULL. */
+ * source, outer and rounds may be NULL. */
 int train_job_load(struct pl_dalle *model, struct pl_trainer *trainer, struct train_source *source,
-                   struct pl_outer *outer, const char *path, struct pl_err *err);
+                   struct pl_outer *outer, struct train_rounds *rounds, const char *path,
+                   struct pl_err *err);
 
 /* The codec of the image tokens that a checkpoint was trained on; "" if it names none. */
 int train_job_codec(char codec[TRAIN_CODEC_MAX + 1], const char *path, struct pl_err *err);

@@ -10,11 +10,11 @@
 #include "averaging_time.h"
 #include "swarm_events.h"
 #include "train_manifest.h"
+#include "train_rounds.h"
 #include "cmd/common/outputs.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/doctor/preflight.h"
 #include "net/hivemind/optimizer/optimizer_trainer.h"
-#include "net/hivemind/training/peer_report.h"
 
 #include <math.h>
 #include <openssl/evp.h>
@@ -264,17 +264,6 @@ static void report(void *context, const struct pl_collaborative_event *e)
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
-/* The device as its backend names it: as many clauses of the note as fit. */
-static void device_of(char out[REPORT_DEVICE_MAX + 1], const char *note)
-{
-    size_t n = strlen(note);
-    while (n > REPORT_DEVICE_MAX) {
-        n--;
-        while (n && note[n] != ',') n--;
-    }
-    snprintf(out, REPORT_DEVICE_MAX + 1, "%.*s", n ? (int)n : REPORT_DEVICE_MAX, note);
-}
-
 /* Ctrl-C, the last step, or the time limit. */
 static int is_over(const struct swarm_trainer *l, const struct pl_collaborative *c, double began)
 {
@@ -331,7 +320,6 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
     const struct pl_params *p = &l->t->model->params;
     struct train_swarm *w = l->w;
     const struct averaging_options *a = w->averaging;
-    char device[REPORT_DEVICE_MAX + 1];
     char data[TRAIN_DATA_NAME] = "";
     const struct pl_collaborative_node node = { s, key };
     struct pl_collaborative_run run = { .name = w->run,
@@ -350,47 +338,48 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
                                                 .recompute = l->is_repeatable ? recompute : NULL,
                                                 .validators = l->is_repeatable ? a->validators : 0,
                                                 .data = data };
-    struct pl_collaborative_options o = { .device = device,
-                                          .own_name = w->name,
-                                          .compression = a->compression,
-                                          .target_batch = w->job->target_batch,
-                                          .lr = l->t->options.peak,
-                                          .schedule = learning_rate,
-                                          .algorithm = w->algorithm,
-                                          .algorithm_settings = w->algorithm_settings,
-                                          .powersgd_rank = w->powersgd_rank,
-                                          .inner_steps = w->inner_steps,
-                                          .outer_lr = w->outer_lr,
-                                          /* 0 would be the default */
-                                          .outer_momentum = w->outer_momentum > 0
-                                                                ? w->outer_momentum
-                                                                : -1,
-                                          .epoch = first_epoch(l),
-                                          .epochs = last_epoch(l),
-                                          .average_state_every = w->average_state_every,
-                                          .matchmaking_time = a->matchmaking_time,
-                                          .averaging_timeout = a->averaging_timeout,
-                                          .allreduce_timeout = a->allreduce_timeout,
-                                          .group_size = (size_t)a->group_size,
-                                          .group_bits = a->group_bits,
-                                          .bandwidth = a->bandwidth == PL_BANDWIDTH_UNKNOWN ? 0
-                                                       : a->bandwidth == 0                  ? -1
-                                                                           : a->bandwidth,
-                                          .clip = a->clip,
-                                          .verify = a->verify,
-                                          .delay = (enum pl_collaborative_delay)w->delay,
-                                          .report = report,
-                                          .context = l,
-                                          .trainer = &trainer };
+    struct pl_collaborative_options o = {
+        .device = p->be->note,
+        .own_name = w->name,
+        .compression = a->compression,
+        .target_batch = w->job->target_batch,
+        .lr = l->t->options.peak,
+        .schedule = learning_rate,
+        .algorithm = w->algorithm,
+        .algorithm_settings = w->algorithm_settings,
+        .powersgd_rank = w->powersgd_rank ? w->powersgd_rank : train_rounds_rank(w->hooks->rounds),
+        .inner_steps = w->inner_steps,
+        .outer_lr = w->outer_lr,
+        /* 0 would be the default */
+        .outer_momentum = w->outer_momentum > 0 ? w->outer_momentum : -1,
+        .epoch = first_epoch(l),
+        .epochs = last_epoch(l),
+        .average_state_every = w->average_state_every,
+        .matchmaking_time = a->matchmaking_time,
+        .averaging_timeout = a->averaging_timeout,
+        .allreduce_timeout = a->allreduce_timeout,
+        .group_size = (size_t)a->group_size,
+        .group_bits = a->group_bits,
+        .bandwidth = a->bandwidth == PL_BANDWIDTH_UNKNOWN ? 0
+                     : a->bandwidth == 0                  ? -1
+                                                          : a->bandwidth,
+        .clip = a->clip,
+        .verify = a->verify,
+        .delay = (enum pl_collaborative_delay)w->delay,
+        .report = report,
+        .context = l,
+        .trainer = &trainer
+    };
     struct pl_collaborative *c = NULL;
     double began = pl_seconds();
     /* Peers verify each other only if they have the same data: its name goes to the group. */
     int rc = l->is_repeatable ? w->job->source.name(w->job->source.context, data, err) : PL_OK;
-    device_of(device, p->be->note);
     l->epoch = (int64_t)l->t->step;
     l->shuffled_epoch = -1;
     if (!rc) rc = pl_collaborative_open(&c, &run, NULL, 0, &o, err);
+    if (!rc && train_is_powersgd(w)) rc = train_rounds_load(w->hooks->rounds, c, o.epoch, err);
     if (!rc) rc = train(l, c, began, err);
+    train_rounds_end(w->hooks->rounds);
     if (c && !w->job->outer) l->t->step = (uint64_t)pl_collaborative_epoch(c);
     pl_collaborative_close(c);
     return rc;

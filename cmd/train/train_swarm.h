@@ -33,13 +33,16 @@ struct train_swarm {
     const struct train_hooks *hooks;
 };
 
+static inline int train_is_powersgd(const struct train_swarm *w)
+{
+    return !strncmp(w->algorithm, "powersgd", 8);
+}
 /* The algorithm of ref/outer that has a state here. NULL: gradients, and PowerSGD, whose state is
  * the averager's. */
 static inline const struct pl_outer_algorithm *train_outer(const struct train_swarm *w)
 {
-    const int has_none = !strcmp(w->algorithm, "gradients") ||
-                         !strncmp(w->algorithm, "powersgd", 8);
-    return has_none ? NULL : pl_outer_find(w->algorithm);
+    return !strcmp(w->algorithm, "gradients") || train_is_powersgd(w) ? NULL
+                                                                      : pl_outer_find(w->algorithm);
 }
 /* 1: peers make inner steps of their own; 0: they agree on a gradient. */
 static inline int train_has_local_steps(const struct train_swarm *w)

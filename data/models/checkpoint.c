@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define OUTER_NAME "outer.state"
+#define ROUNDS_NAME "rounds.state"
 /* Names of the optimizer's arrays: prefix, parameter, array. */
 #define STATE_NAME_MAX (PL_NAME_MAX + 40)
 
@@ -91,6 +92,10 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
         void *to = copy[p->count + states] = pl_alloc((size_t)n, 1);
         rc = to ? pl_outer_save(c->outer, to) : PL_ENOMEM;
         if (!rc) rc = pl_safetensors_writer_add(w, OUTER_NAME, PL_U8, 1, &n, to);
+    }
+    if (!rc && c->rounds) {
+        const int64_t n = (int64_t)c->rounds_n;
+        rc = pl_safetensors_writer_add(w, ROUNDS_NAME, PL_U8, 1, &n, c->rounds);
     }
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
     else rc = pl_safetensors_write(w, path, err);
@@ -237,6 +242,21 @@ int pl_checkpoint_load_outer(struct pl_outer *outer, const float *x, const struc
     if ((rc = pl_outer_check(outer)) == PL_EFORMAT)
         return pl_fail(err, PL_EFORMAT, "%s: %s is not finite", f->path, OUTER_NAME);
     return rc;
+}
+
+int pl_checkpoint_load_rounds(void **rounds, size_t *n, const struct st_file *f, struct pl_err *err)
+{
+    const struct st_tensor *t = pl_safetensors_find(f, ROUNDS_NAME);
+    *rounds = NULL;
+    *n = 0;
+    if (!t) return PL_OK;
+    if (t->dtype != PL_U8)
+        return pl_fail(err, PL_EFORMAT, "%s: %s holds %s, expected U8", f->path, ROUNDS_NAME,
+                       pl_dtype_name(t->dtype));
+    if (!(*rounds = malloc(t->n + 1))) return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
+    memcpy(*rounds, t->data, *n = t->n);
+    pl_safetensors_release(f, t);
+    return PL_OK;
 }
 
 json_t *pl_checkpoint_json(const struct st_file *f, const char *key, struct pl_err *err)

@@ -17,8 +17,11 @@ struct pl_checkpoint {
     const struct pl_params *params; /* all pointers are borrowed */
     struct pl_optimizer *optimizer; /* NULL: parameters only */
     const struct pl_outer
-        *outer; /* state that peers which train together share, such as phi and the outer
+        *outer;         /* state that peers which train together share, such as phi and the outer
                  * momentum: a tensor "outer.state"; NULL: nothing */
+    const void *rounds; /* (rounds_n) bytes that this peer keeps from round to round, as PowerSGD's
+                         * error: a tensor "rounds.state"; NULL: nothing */
+    size_t rounds_n;
     int (*transposed)(const char *name); /* matrices that the file stores transposed; NULL: none */
     json_t *config;                      /* the model's configuration; metadata "config"; or NULL */
     json_t *alias;    /* {"repeated name": "stored name"}; metadata "alias"; or NULL */
@@ -47,6 +50,9 @@ int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optim
  * the parameters x, and there is no momentum yet. */
 int pl_checkpoint_load_outer(struct pl_outer *outer, const float *x, const struct st_file *f,
                              struct pl_err *err);
+/* The bytes of "rounds.state", the caller's to free; NULL: the file has none. */
+int pl_checkpoint_load_rounds(void **rounds, size_t *n, const struct st_file *f,
+                              struct pl_err *err);
 /* Parses a metadata entry as JSON; NULL with a message if that fails. The caller decrefs. */
 json_t *pl_checkpoint_json(const struct st_file *f, const char *key, struct pl_err *err);
 

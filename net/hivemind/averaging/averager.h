@@ -101,6 +101,11 @@ typedef void averager_rank(void *context, int rank, size_t votes);
 int averager_ask_rank(struct averager *a, averager_rank *answered, void *context);
 /* From now on rounds use this rank, and begin with an error of zero. PL_EUSE during a step. */
 int averager_compress(struct averager *a, int rank, struct pl_err *err);
+/* What PowerSGD keeps from round to round, for a checkpoint (factors.h). Appended to *out.
+ * PL_EAGAIN: a round computes with it just now. */
+int averager_save_factors(const struct averager *a, struct bytes *out);
+/* PL_EUSE with a sentence: of another model or rank, or during a step. */
+int averager_load_factors(struct averager *a, const uint8_t *data, size_t n, struct pl_err *err);
 
 /* --- rounds ----------------------------------------------------------------------------------- */
 

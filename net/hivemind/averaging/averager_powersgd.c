@@ -95,6 +95,28 @@ int averager_compress(struct averager *a, int rank, struct pl_err *err)
     return PL_OK;
 }
 
+int averager_save_factors(const struct averager *a, struct bytes *out)
+{
+    const struct factors *f = a->powersgd.factors;
+    uint8_t *to;
+    if (!f) return PL_EUSE;
+    if (a->call.phase == AVERAGER_COMPUTING) return PL_EAGAIN;
+    if (!(to = bytes_reserve(out, factors_state_bytes(f)))) return PL_ENOMEM;
+    factors_save(f, to);
+    out->end += factors_state_bytes(f);
+    return PL_OK;
+}
+
+int averager_load_factors(struct averager *a, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    int rc;
+    if (!a->powersgd.factors || a->call.phase != AVERAGER_IDLE)
+        return pl_fail(err, PL_EUSE, "PowerSGD: a round is under way");
+    rc = factors_load(a->powersgd.factors, data, n, err);
+    share(a, 0);
+    return rc;
+}
+
 /* Also called at the time limit: the votes that have come by then decide. */
 static void answer_rank(void *context)
 {

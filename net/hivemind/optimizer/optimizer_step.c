@@ -239,6 +239,17 @@ int pl_collaborative_finish(struct pl_collaborative *c, struct pl_err *err)
     return end_step(c, finish_pending(c, err), err);
 }
 
+int collaborative_save_factors(struct pl_collaborative *c, struct bytes *out)
+{
+    return training_save_factors(c->training, out);
+}
+
+int collaborative_load_factors(struct pl_collaborative *c, const uint8_t *data, size_t n,
+                               struct pl_err *err)
+{
+    return training_load_factors(c->training, data, n, err);
+}
+
 int64_t pl_collaborative_epoch(const struct pl_collaborative *c) { return c->epoch; }
 
 void pl_collaborative_held_out(struct pl_collaborative *c, double loss)

@@ -16,6 +16,7 @@
 
 struct swarm;
 struct rsa_key;
+struct bytes;
 
 /* An open node of the caller's, and the key that signs its records. Both are borrowed, and outlive
  * the training. swarm NULL: a node is made, whose records this key signs. */
@@ -28,6 +29,14 @@ struct pl_collaborative_node {
  * itself. PL_EUSE with a sentence: settings that make no sense. */
 int collaborative_outer_setup(struct pl_outer_setup *setup,
                               const struct pl_collaborative_options *o, struct pl_err *err);
+
+/* What PowerSGD keeps from round to round, the error and the factors Q, for a checkpoint; into
+ * *out. PL_EUSE: the algorithm is another one. PL_EAGAIN: not during a round. */
+int collaborative_save_factors(struct pl_collaborative *c, struct bytes *out);
+/* Right after opening at the epoch at which they were saved: a state of a later epoch has the error
+ * of no gradient of ours. PL_EUSE with a sentence: of another model or rank. */
+int collaborative_load_factors(struct pl_collaborative *c, const uint8_t *data, size_t n,
+                               struct pl_err *err);
 
 struct pl_collaborative_trainer {
     struct optimizer_state *state; /* the tensors, and the optimizer over them */

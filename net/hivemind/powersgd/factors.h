@@ -98,4 +98,13 @@ int factors_begin(struct factors *f, float *const *gradient);
 int factors_project(struct factors *f, float *const *gradient);
 int factors_finish(struct factors *f, float *const *gradient);
 
+/* What goes from round to round: M and Q, as bytes for a checkpoint. Not during a computation. */
+size_t factors_state_bytes(const struct factors *f);
+void factors_save(const struct factors *f, uint8_t *data);
+/* PL_EUSE with a sentence: of another model or rank; nothing has changed. PL_EFORMAT: the
+ * same for values that are not finite. */
+int factors_load(struct factors *f, const uint8_t *data, size_t n, struct pl_err *err);
+/* 0: these are no such bytes. */
+int factors_saved_rank(const uint8_t *data, size_t n);
+
 #endif

@@ -8,6 +8,7 @@
 #include "peer_report.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Added after the first version, so readers must do without them. */
@@ -30,6 +31,16 @@ static const struct {
 static int64_t *count_at(const struct report_record *r, size_t offset)
 {
     return (int64_t *)((uintptr_t)r + offset);
+}
+
+void report_device(char out[REPORT_DEVICE_MAX + 1], const char *note)
+{
+    size_t n = strlen(note);
+    while (n > REPORT_DEVICE_MAX) {
+        n--;
+        while (n && note[n] != ',') n--;
+    }
+    snprintf(out, REPORT_DEVICE_MAX + 1, "%.*s", n ? (int)n : REPORT_DEVICE_MAX, note);
 }
 
 int report_write(struct bytes *out, const struct report_record *r)

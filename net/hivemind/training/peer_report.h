@@ -40,6 +40,8 @@ struct report_record {
     int64_t waited_ms, averaged_ms, shared_ms;
     double held_out; /* loss on held-out pairs; NAN: not measured */
 };
+/* A device as its backend names it: as many of the clauses between commas as fit. */
+void report_device(char out[REPORT_DEVICE_MAX + 1], const char *note);
 int report_write(struct bytes *out, const struct report_record *r);
 int report_read(struct report_record *r, const uint8_t *data, size_t n, struct pl_err *err);
 

@@ -424,8 +424,7 @@ int training_open(struct training **out, const struct training_options *o, struc
     c->records.totals = (struct report_record){ .version = "potluck " PL_VERSION,
                                                 .held_out = NAN,
                                                 .target_batch = o->target_batch };
-    if (o->device)
-        snprintf(c->records.totals.device, sizeof c->records.totals.device, "%s", o->device);
+    if (o->device) report_device(c->records.totals.device, o->device);
     if (o->own_name)
         snprintf(c->records.totals.name, sizeof c->records.totals.name, "%s", o->own_name);
     /* A dot separates a key's prefix from its group bits, so the name may not have one. [spec

@@ -215,6 +215,7 @@ struct request {
     char *bits; /* GROUP_BITS_MAX + 1 bytes */
     struct metrics_record metrics;
     const struct digest *digest;
+    struct bytes *bytes;
     state_check *check;
     void *check_context;
     struct state_load *state;

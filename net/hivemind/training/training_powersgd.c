@@ -63,3 +63,31 @@ int training_compress(struct training *c, int *rank, struct pl_err *err)
     compress.number = *rank;
     return request_wait(&compress, begin_compress);
 }
+
+/* --- a checkpoint's state --------------------------------------------------------------------- */
+
+static void save_factors(void *context)
+{
+    struct request *w = context;
+    w->status = averager_save_factors(w->c->a[GRADIENT], w->bytes);
+}
+
+int training_save_factors(struct training *c, struct bytes *out)
+{
+    struct request w = { .c = c, .bytes = out };
+    loop_call(c->loop, save_factors, &w);
+    return w.status;
+}
+
+static void load_factors(void *context)
+{
+    struct request *w = context;
+    w->status = averager_load_factors(w->c->a[GRADIENT], w->message, w->message_n, w->err);
+}
+
+int training_load_factors(struct training *c, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    struct request w = { .c = c, .message = data, .message_n = n, .err = err };
+    loop_call(c->loop, load_factors, &w);
+    return w.status;
+}

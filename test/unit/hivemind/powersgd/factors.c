@@ -198,6 +198,47 @@ static void failed_rounds_change_nothing(void **state)
     factors_close(f);
 }
 
+/* A peer that is stopped after two rounds makes the third as if it had not been. */
+static void saved_state_goes_on(void **state)
+{
+    struct factors *f = open_one(2), *g = open_one(2), *other = open_one(3);
+    const size_t n = factors_state_bytes(f);
+    uint8_t *data = malloc(n);
+    float third[A * B];
+    struct pl_err err;
+    assert_non_null(data);
+    for (int round = 0; round < 2; round++) {
+        fill(1 + 0.3f * (float)round);
+        values[0] = 50 * (float)round; /* not of the others' direction: an error remains */
+        assert_int_equal(step(f), PL_OK);
+    }
+    factors_save(f, data);
+    fill(0.5f);
+    assert_int_equal(step(f), PL_OK);
+    memcpy(third, values, sizeof third);
+    assert_int_equal(factors_saved_rank(data, n), 2);
+    assert_int_equal(factors_load(g, data, n, &err), PL_OK);
+    fill(0.5f);
+    assert_int_equal(step(g), PL_OK);
+    assert_memory_equal(third, values, sizeof third);
+    assert_memory_equal(f->matrix[0].M, g->matrix[0].M, A * B * sizeof(float));
+    assert_true(f->largest == g->largest);
+    /* Of another rank, cut short, of something else, damaged: refused, and nothing changes. */
+    assert_int_equal(factors_load(other, data, n, &err), PL_EUSE);
+    assert_int_equal(factors_load(g, data, n - 4, &err), PL_EUSE);
+    assert_int_equal(factors_load(g, data, 3, &err), PL_EUSE);
+    data[n - 1] = 0x7f, data[n - 2] = 0x80;
+    assert_int_equal(factors_load(g, data, n, &err), PL_EFORMAT);
+    data[0] = 'x';
+    assert_int_equal(factors_saved_rank(data, n), 0);
+    assert_int_equal(factors_load(g, data, n, &err), PL_EUSE);
+    assert_memory_equal(f->matrix[0].M, g->matrix[0].M, A * B * sizeof(float));
+    factors_close(f);
+    factors_close(g);
+    factors_close(other);
+    free(data);
+}
+
 /* hivemind's Q is zero for good after a round without gradients [spec wire-extensions A.4]. */
 static void zero_start_recovers(void **state)
 {
@@ -358,6 +399,7 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(as_hivemind),
                                         cmocka_unit_test(as_node0),
                                         cmocka_unit_test(failed_rounds_change_nothing),
+                                        cmocka_unit_test(saved_state_goes_on),
                                         cmocka_unit_test(zero_start_recovers),
                                         cmocka_unit_test(zero_column_recovers),
                                         cmocka_unit_test(spoilt_error_is_dropped),

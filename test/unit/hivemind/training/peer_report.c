@@ -95,6 +95,19 @@ static void invalid_report_fields_are_replaced(void **state)
 }
 
 /* Under its key only signed ones are taken: the page would believe anybody otherwise. */
+static void devices_are_cut_between_clauses(void **state)
+{
+    char device[REPORT_DEVICE_MAX + 1];
+    (void)state;
+    report_device(device, "AVX-512, 8 threads");
+    assert_string_equal(device, "AVX-512, 8 threads");
+    report_device(device, "a processor with forty-two letters in its name, and 128 threads, and 9");
+    assert_string_equal(device, "a processor with forty-two letters in its name");
+    report_device(device,
+                  "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+    assert_int_equal(strlen(device), REPORT_DEVICE_MAX);
+}
+
 static void unsigned_ones_are_refused(void **state)
 {
     struct validators v = { 0 };
@@ -325,6 +338,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(invalid_report_fields_are_replaced),
+        cmocka_unit_test(devices_are_cut_between_clauses),
         cmocka_unit_test(unsigned_ones_are_refused),
         cmocka_unit_test(counts_outlive_their_peers),
         cmocka_unit_test(a_peers_own_count_is_its_account),

@@ -1,0 +1,183 @@
+/* optimizer_powersgd.c - two peers train by PowerSGD over loopback, are stopped and go on from what
+ * they have saved: as if they had not been stopped, but for the last bits. These depend on which
+ * peer reduces which part, which matchmaking decides anew. */
+#include "test/unit/net/await.h"
+#include "net/bytes.h"
+#include "net/hivemind/optimizer/optimizer_trainer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define ROWS 24
+#define COLUMNS 16
+#define N (ROWS * COLUMNS)
+#define PEERS 2
+#define SAMPLES 8
+#define SAVED 3 /* epoch */
+#define EPOCHS 6
+#define LIMIT 120.0 /* s */
+#define TRIES 3     /* on a busy machine a peer may miss a round */
+
+struct saved {
+    float w[N];
+    struct bytes factors;
+};
+struct peer {
+    int number, rc;
+    const char *join;
+    float w[N];
+    struct saved *saved;
+    int64_t groups; /* rounds of both */
+    struct pl_collaborative *c;
+    struct pl_err err;
+    pthread_t thread;
+};
+
+static char address[256];
+static int at_epoch[EPOCHS + 1];
+
+static int sgd(void *context, const float *const *gradient, int64_t number, struct pl_err *err)
+{
+    struct peer *p = context;
+    (void)number, (void)err;
+    for (int i = 0; i < N; i++) p->w[i] -= 0.3f * gradient[0][i];
+    return PL_OK;
+}
+
+static void report(void *context, const struct pl_collaborative_event *e)
+{
+    struct peer *p = context;
+    if (e->kind == PL_COLLABORATIVE_EPOCH) p->groups += !e->round.status && e->round.peers == PEERS;
+    if (e->kind == PL_COLLABORATIVE_WARNING) printf("peer %d: %s\n", p->number, e->text);
+}
+
+static void open_peer(struct peer *p, int64_t epoch)
+{
+    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
+    const struct pl_collaborative_run run = { .name = "powersgd",
+                                              .listen = listen,
+                                              .listen_count = 1,
+                                              .initial_peers = &p->join,
+                                              .initial_peer_count = p->join != NULL };
+    const struct pl_collaborative_tensor tensors[] = { { "w", 2, { ROWS, COLUMNS }, p->w, 0 } };
+    const struct pl_collaborative_options o = { .algorithm = "powersgd",
+                                                .powersgd_rank = 2,
+                                                .target_batch = PEERS * SAMPLES,
+                                                .epoch = epoch,
+                                                .fresh = 1,
+                                                .average_state_every = 1000,
+                                                .step = sgd,
+                                                .compression = "none",
+                                                .matchmaking_time = 2,
+                                                .averaging_timeout = 30,
+                                                .allreduce_timeout = 10,
+                                                .report = report,
+                                                .context = p };
+    if (pl_collaborative_open(&p->c, &run, tensors, 1, &o, &p->err)) fail_msg("%s", p->err.text);
+}
+
+/* Towards a matrix of full rank, so that two columns never hold the whole gradient. */
+static int step(struct peer *p, int64_t samples)
+{
+    float g[N];
+    const float *gradient[] = { g };
+    for (int i = 0; i < N; i++)
+        g[i] = p->w[i] - 0.1f * (float)((i * 37 + i / COLUMNS * 11 + 5 * p->number) % 53 - 26);
+    return pl_collaborative_step(p->c, gradient, samples, 1, &p->err);
+}
+
+/* One batch an epoch, once both are there: equal weights. */
+static void *train(void *context)
+{
+    struct peer *p = context;
+    const struct timespec nap = { 0, 20000000 };
+    int64_t done = -1;
+    while (!p->rc && pl_collaborative_epoch(p->c) < EPOCHS) {
+        const int64_t epoch = pl_collaborative_epoch(p->c);
+        const int is_new = epoch != done;
+        if (is_new && epoch == SAVED && !p->saved->factors.data) {
+            memcpy(p->saved->w, p->w, sizeof p->w);
+            p->rc = collaborative_save_factors(p->c, &p->saved->factors);
+        }
+        if (is_new) {
+            note(&at_epoch[epoch]);
+            if (!await_noted(&at_epoch[epoch], PEERS, LIMIT)) p->rc = PL_EIO;
+        }
+        if (!p->rc) p->rc = step(p, is_new ? SAMPLES : 0);
+        done = epoch;
+        nanosleep(&nap, NULL);
+    }
+    return NULL;
+}
+
+/* From the beginning, or from `saved` (epoch SAVED), with its factors or without. 1: all rounds were
+ * of both peers. */
+static int play(float w[PEERS][N], struct saved saved[PEERS], int64_t epoch, int with_factors)
+{
+    struct peer p[PEERS];
+    int whole = 1;
+    memset(p, 0, sizeof p);
+    memset(at_epoch, 0, sizeof at_epoch);
+    for (int r = 0; r < PEERS; r++) {
+        p[r].number = r;
+        p[r].saved = &saved[r];
+        if (r) p[r].join = address;
+        if (epoch) memcpy(p[r].w, saved[r].w, sizeof p[r].w);
+        open_peer(&p[r], epoch);
+        if (with_factors)
+            assert_int_equal(collaborative_load_factors(p[r].c, bytes_at(&saved[r].factors),
+                                                        bytes_length(&saved[r].factors), &p[r].err),
+                             PL_OK);
+        if (!r) snprintf(address, sizeof address, "%s", pl_collaborative_address(p[0].c));
+    }
+    for (int r = 0; r < PEERS; r++) pthread_create(&p[r].thread, NULL, train, &p[r]);
+    for (int r = 0; r < PEERS; r++) pthread_join(p[r].thread, NULL);
+    for (int r = 0; r < PEERS; r++) {
+        if (p[r].rc) fail_msg("peer %d: %s", r, p[r].err.text);
+        whole &= p[r].groups == EPOCHS - epoch;
+        memcpy(w[r], p[r].w, sizeof w[r]);
+        pl_collaborative_close(p[r].c);
+    }
+    return whole;
+}
+
+static double distance(float a[PEERS][N], float b[PEERS][N])
+{
+    double most = 0;
+    for (int r = 0; r < PEERS; r++)
+        for (int i = 0; i < N; i++) most = fmax(most, fabs((double)a[r][i] - (double)b[r][i]));
+    return most;
+}
+
+static void stopped_peers_go_on(void **state)
+{
+    struct saved saved[PEERS];
+    float whole[PEERS][N], resumed[PEERS][N], without[PEERS][N];
+    int good = 0;
+    (void)state;
+    for (int try = 0; !good && try < TRIES; try++) {
+        memset(saved, 0, sizeof saved);
+        good = play(whole, saved, 0, 0) && play(resumed, saved, SAVED, 1) &&
+               play(without, saved, SAVED, 0);
+        for (int r = 0; good && r < PEERS; r++) assert_true(bytes_length(&saved[r].factors) > 0);
+        for (int r = 0; r < PEERS; r++) bytes_clear(&saved[r].factors);
+    }
+    assert_true(good);
+    printf("resumed: %g, without the error and the factors: %g\n", distance(whole, resumed),
+           distance(whole, without));
+    assert_true(distance(whole, resumed) < 1e-5);
+    assert_true(distance(whole, without) > 1e-2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(stopped_peers_go_on) };
+    alarm((unsigned)(2 * LIMIT));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
