@@ -17,6 +17,8 @@ TREE = os.path.join(WORK, 'tree')
 MEMORY_MAX = 12 << 30  # bytes of addresses of a process: more than any test takes, less than the machine has
 os.environ.pop('BUILD', None)  # the copy has a build of its own
 os.environ['CCACHE_NOHASHDIR'] = '1'  # so that the copy shares what was compiled elsewhere
+# Arguments of other types are no change that anybody overlooks: the compiler warns of them.
+REFUSED = ' -Werror=int-conversion -Werror=incompatible-pointer-types'
 # These tests replace functions when they are linked (LDWRAP), or need objects besides the library's: make links them.
 REPLACES = {'memory', 'memory_ref', 'memory_libp2p', 'memory_hivemind', 'attacks', 'simulator'}
 
@@ -157,7 +159,7 @@ class Library:
         """Compiles all objects that are made from a file, and says whether that worked. restore_file undoes it."""
         for o in self.made_from[path]:
             shutil.copy(os.path.join(TREE, o), os.path.join(TREE, o + '.kept'))
-            if run(self.compile[o], 300)[0] != 0:
+            if run(self.compile[o] + REFUSED, 300)[0] != 0:
                 return False
         return True
 

@@ -124,7 +124,9 @@ def changes(code, line):
             continue  # an array's size
         if loop and m[0] == '1' and code[:m.start()].rstrip().endswith(('=', '+=')):
             continue
-        for sign in (1, -1):
+        # A truth of 2 is as true as one of 1.
+        truth = m[0] == '1' and re.search(r'(?:\breturn|\b(?:is|has)_\w+ =)\s*$', code[:m.start()])
+        for sign in (-1,) if truth else (1, -1):
             text = number(m[0], sign)
             if text:
                 add('constant', m.start(), m.end(), text)
