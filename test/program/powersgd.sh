@@ -19,6 +19,7 @@ learn() { # name, options...
 }
 pair() { # options...
     peers=
+    rm -f "$work"/t?
     learn 1 "$@"
     wait_for grep -q '"event":"listening"' "$work/t1"
     learn 2 --join "$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' "$work/t1")" "$@"
