@@ -39,3 +39,8 @@ void averager_set_digits(struct averager *a, size_t digits)
     grid_fit_bits(bits, digits, &a->o.random);
     set_bits(a, bits);
 }
+
+void averager_set_bits(struct averager *a, const char *bits)
+{
+    if (a->call.phase == AVERAGER_IDLE && strcmp(a->names.bits, bits)) set_bits(a, bits);
+}

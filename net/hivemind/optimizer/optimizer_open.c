@@ -196,12 +196,18 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
     return rc ? rc : back;
 }
 
-/* Where each peer sends to each other one, groups have a limit; those of pairs are pairs. */
+/* NoLoCo: the size of the groups that are, drawn in each epoch; else 0. */
+static int drawn_group(const struct pl_collaborative *c)
+{
+    const struct pl_outer *o = c->outer.state;
+    return c->outer.gathers && o->algorithm->exchange == PL_OUTER_GROUP ? o->setup.group : 0;
+}
+
+/* Where each peer sends to each other one, groups have a limit. */
 static size_t group_size(const struct pl_collaborative *c)
 {
     if (!c->outer.gathers) return c->o.group_size;
-    if (c->outer.state->algorithm->exchange == PL_OUTER_GROUP)
-        return (size_t)c->outer.state->setup.group;
+    if (drawn_group(c)) return (size_t)drawn_group(c) + 1; /* those left over are in larger ones */
     return c->o.group_size && c->o.group_size < AVERAGER_GATHER_PEERS_MAX
                ? c->o.group_size
                : AVERAGER_GATHER_PEERS_MAX;
@@ -227,6 +233,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
                                                  : o->target_batch,
         .local_steps = c->outer.has_local_steps,
         .gathers = c->outer.gathers ? o->algorithm : NULL,
+        .drawn_group = drawn_group(c),
         .powersgd = is_powersgd(o),
         .feedback = strcmp(o->algorithm, "powersgd_own") ? FACTORS_GROUP : FACTORS_OWN,
         .min_peers = o->min_peers,

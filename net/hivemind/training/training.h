@@ -57,6 +57,7 @@ struct training_options {
     /* Peers gather each other's messages by this algorithm of ref/outer (training_gather, in place
      * of training_average), and nothing is averaged; NULL: they average. */
     const char *gathers;
+    int drawn_group;  /* size of groups that are drawn in each epoch (pairs.h); 0: none are */
     size_t min_peers; /* that train, before the first common step: with fewer it waits, for */
     double min_peers_timeout; /* s at most; 0, 1: it does not wait */
     double matchmaking_time, averaging_timeout, allreduce_timeout;

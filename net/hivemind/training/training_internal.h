@@ -9,6 +9,7 @@
 #include "claims.h"
 #include "digest.h"
 #include "metrics.h"
+#include "pairs.h"
 #include "parts.h"
 #include "peer_report.h"
 #include "training.h"
@@ -110,6 +111,7 @@ struct gradient_round {
     struct request *waiter; /* AVERAGING, or the end of OVERLAPPED */
     struct training_round result;
     int is_alone; /* no other peer, or nothing to give: it was cancelled */
+    size_t drawn; /* peers of the group that was drawn for it; 0: none was */
     int is_bad;   /* the last delayed gradient was not finite; the training's thread owns this */
     double triggered_at;
     int64_t samples; /* all peers', when it was triggered */

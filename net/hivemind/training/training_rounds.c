@@ -19,6 +19,7 @@
 #include "training_internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 void training_copy_result(struct training_round *to, const struct averager_result *r)
@@ -65,7 +66,30 @@ void training_note_absent(struct training *c, const struct averager_result *r)
 }
 
 /* A leader need not wait for the end of matchmaking once this many peers have joined. */
-size_t training_expected(const struct training *c) { return c->poll.others - c->poll.paused + 1; }
+size_t training_expected(const struct training *c)
+{
+    return c->gradient.drawn ? c->gradient.drawn : c->poll.others - c->poll.paused + 1;
+}
+
+/* By the peers that have reported lately: all see the same records of these. */
+static void draw_group(struct training *c, struct averager *a)
+{
+    const struct liveness *all = &c->poll.liveness;
+    const double now = training_now(c);
+    char bits[GROUP_BITS_MAX + 1];
+    struct peer_id *peers = malloc((all->count + 1) * sizeof *peers);
+    size_t count = 1;
+    int size;
+    if (!peers) return;
+    peers[0] = *host_id(c->o.host);
+    for (size_t i = 0; i < all->count; i++)
+        if (now - all->list[i].reported <= PARTS_SILENT) peers[count++] = all->list[i].peer;
+    size = pairs_draw(bits, peers, count, host_id(c->o.host), c->o.drawn_group, c->own.epoch);
+    free(peers);
+    if (size < 1) return;
+    c->gradient.drawn = (size_t)size;
+    averager_set_bits(a, bits);
+}
 
 /* The averager's next key gets the number of bits that the run's present size needs. With local
  * steps, phi and the outer momentum must be equal at all peers, so these form one group. */
@@ -82,6 +106,7 @@ int training_begin_round(struct training *c, int which, struct averager_step *s,
     s->scheduled = now + c->o.matchmaking_time;
     s->deadline = now + c->o.averaging_timeout;
     s->patience = TRAINING_PATIENCE;
-    fit_grid(c, c->a[which]);
+    if (c->o.drawn_group && which == GRADIENT) draw_group(c, c->a[which]);
+    else fit_grid(c, c->a[which]);
     return averager_begin(c->a[which], s, done, c);
 }

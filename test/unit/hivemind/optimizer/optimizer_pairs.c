@@ -1,0 +1,154 @@
+/* optimizer_pairs.c - five peers train by NoLoCo over loopback: in each epoch a pair and a group of
+ * three, drawn anew, so nobody is left over, and all have met after a few epochs. */
+#include "test/unit/net/await.h"
+#include "net/hivemind/optimizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define N 16
+#define PEERS 5
+#define SAMPLES 8
+#define INNER 2
+#define EPOCHS 8
+#define LIMIT 120.0 /* s */
+
+struct peer {
+    int number, rc;
+    const char *join;
+    float w[N];
+    size_t size[EPOCHS + 1]; /* of the group of each epoch; 0: its round has failed */
+    uint8_t group[EPOCHS + 1][20];
+    struct pl_collaborative *c;
+    struct pl_err err;
+    pthread_t thread;
+};
+
+static char address[256];
+static int at_epoch[EPOCHS + 1];
+
+static int sgd(void *context, const float *const *gradient, int64_t number, struct pl_err *err)
+{
+    struct peer *p = context;
+    (void)number, (void)err;
+    for (int i = 0; i < N; i++) p->w[i] -= 0.3f * gradient[0][i];
+    return PL_OK;
+}
+
+static void report(void *context, const struct pl_collaborative_event *e)
+{
+    struct peer *p = context;
+    const int64_t epoch = e->status.epoch;
+    if (e->kind == PL_COLLABORATIVE_WARNING) printf("peer %d: %s\n", p->number, e->text);
+    if (e->kind != PL_COLLABORATIVE_EPOCH || epoch > EPOCHS || e->round.status) return;
+    p->size[epoch] = e->round.peers;
+    memcpy(p->group[epoch], e->round.group, sizeof p->group[epoch]);
+}
+
+static void open_peer(struct peer *p)
+{
+    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
+    const struct pl_collaborative_run run = { .name = "pairs",
+                                              .listen = listen,
+                                              .listen_count = 1,
+                                              .initial_peers = &p->join,
+                                              .initial_peer_count = p->join != NULL };
+    const struct pl_collaborative_tensor tensors[] = { { "w", 1, { N }, p->w, 0 } };
+    const struct pl_collaborative_options o = { .algorithm = "noloco",
+                                                .inner_steps = INNER,
+                                                .target_batch = SAMPLES,
+                                                .step = sgd,
+                                                .compression = "none",
+                                                .fresh = 1,
+                                                .matchmaking_time = 3,
+                                                .averaging_timeout = 30,
+                                                .allreduce_timeout = 10,
+                                                .report = report,
+                                                .context = p };
+    for (int i = 0; i < N; i++) p->w[i] = 1 + 0.1f * (float)i;
+    if (pl_collaborative_open(&p->c, &run, tensors, 1, &o, &p->err)) fail_msg("%s", p->err.text);
+}
+
+static int step(struct peer *p, int64_t samples)
+{
+    float g[N];
+    const float *gradient[] = { g };
+    for (int i = 0; i < N; i++) g[i] = p->w[i] - 0.3f * (float)((i + p->number) % 7);
+    return pl_collaborative_step(p->c, gradient, samples, 1, &p->err);
+}
+
+/* Nobody begins an epoch before all have ended the one before, or half a minute has passed: then
+ * somebody's round has failed. */
+static void *train(void *context)
+{
+    struct peer *p = context;
+    const struct timespec nap = { 0, 50000000 };
+    struct pl_collaborative_status s;
+    int64_t done = -1;
+    p->rc = step(p, 1);
+    do {
+        nanosleep(&nap, NULL);
+        pl_collaborative_status(p->c, &s);
+        if (s.peers < PEERS) p->rc = step(p, 0);
+    } while (!p->rc && s.peers < PEERS);
+    while (!p->rc && pl_collaborative_epoch(p->c) < EPOCHS) {
+        const int64_t epoch = pl_collaborative_epoch(p->c);
+        if (epoch != done) {
+            note(&at_epoch[epoch]);
+            await_noted(&at_epoch[epoch], PEERS, 30);
+            done = epoch;
+        }
+        nanosleep(&nap, NULL);
+        p->rc = step(p, SAMPLES);
+    }
+    return NULL;
+}
+
+static void five_peers_are_paired_anew(void **state)
+{
+    struct peer p[PEERS];
+    int met[PEERS][PEERS] = { { 0 } }, pairs = 0, whole = 0, strangers = 0;
+    (void)state;
+    memset(p, 0, sizeof p);
+    for (int r = 0; r < PEERS; r++) {
+        p[r].number = r;
+        if (r) p[r].join = address;
+        open_peer(&p[r]);
+        if (!r) snprintf(address, sizeof address, "%s", pl_collaborative_address(p[0].c));
+    }
+    for (int r = 0; r < PEERS; r++) pthread_create(&p[r].thread, NULL, train, &p[r]);
+    for (int r = 0; r < PEERS; r++) pthread_join(p[r].thread, NULL);
+    for (int r = 0; r < PEERS; r++)
+        if (p[r].rc) fail_msg("peer %d: %s", r, p[r].err.text);
+    for (int t = 1; t <= EPOCHS; t++) {
+        int in_pairs = 0, in_threes = 0;
+        for (int r = 0; r < PEERS; r++) {
+            in_pairs += p[r].size[t] == 2;
+            in_threes += p[r].size[t] == 3;
+            for (int k = 0; k < r; k++)
+                met[r][k] += p[r].size[t] && !memcmp(p[r].group[t], p[k].group[t], 20);
+        }
+        pairs += in_pairs;
+        whole += in_pairs == 2 && in_threes == 3;
+    }
+    for (int r = 0; r < PEERS; r++)
+        for (int k = 0; k < r; k++) strangers += !met[r][k];
+    printf("%d of %d epochs in a pair and a three, %d of 10 have not met\n", whole, EPOCHS,
+           strangers);
+    for (int r = 0; r < PEERS; r++) pl_collaborative_close(p[r].c);
+    /* On a busy machine a peer may miss a round. */
+    assert_true(whole >= EPOCHS / 2);
+    assert_true(strangers <= 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(five_peers_are_paired_anew) };
+    alarm((unsigned)(2 * LIMIT));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
