@@ -1,4 +1,12 @@
-/* settings.c - what can be set of an algorithm, with its limits. */
+/* settings.c - what can be set of an algorithm, with its limits.
+ *
+ *   H, N, fragments, tau       when peers exchange   [spec outer-steps 3, 5, 7, 8]
+ *   nu, mu, gamma, alpha       the outer step        nu: its rate, mu: its momentum
+ *   topk, chunk, share, rank   how little is sent
+ *   beta, limit, own_feedback  what becomes of the rest: momentum, clipping, error feedback
+ *   beta1, beta2, eps          Adam, where the algorithm contains it
+ *
+ * Runs publish these names in their manifest, so they are part of what peers agree on. */
 #include "settings.h"
 
 #include <math.h>
@@ -7,6 +15,7 @@
 #include <string.h>
 
 #define KEY_MAX 32
+/* A row's place in the setup, and its type: every whole number is an int, every other a double. */
 #define WHOLE(field) offsetof(struct pl_outer_setup, field), 0
 #define REAL(field) offsetof(struct pl_outer_setup, field), 1
 
@@ -45,6 +54,7 @@ int pl_outer_set(struct pl_outer_setup *setup, const char *key, double value, st
     char *base = (char *)setup;
     for (size_t i = 0; i < PL_COUNT(rows); i++) {
         if (strcmp(rows[i].key, key)) continue;
+        /* Written so that NaN fails, too. */
         if (!(value >= rows[i].low && value <= rows[i].high))
             return pl_fail(err, PL_EUSE, "a number from %g to %g", rows[i].low, rows[i].high);
         if (!rows[i].is_real && value != floor(value))
@@ -67,7 +77,8 @@ int pl_outer_set_coding(struct pl_outer_setup *setup, const char *name, struct p
     return pl_fail(err, PL_EUSE, "float32, uniform8 or e3m0");
 }
 
-/* One "key=value" of n characters. */
+/* One "key=value" of n characters. Text in place of a number becomes NaN, which no limits contain:
+ * so the refusal names them. */
 static int set_one(struct pl_outer_setup *setup, const char *text, size_t n, struct pl_err *err)
 {
     const char *equals = memchr(text, '=', n);
@@ -95,7 +106,7 @@ int pl_outer_set_all(struct pl_outer_setup *setup, const char *text, struct pl_e
     while (!rc && *text) {
         const size_t n = strcspn(text, ",");
         rc = set_one(setup, text, n, err);
-        text += n + (text[n] == ',');
+        text += n + (text[n] == ','); /* past the comma, or to the end */
     }
     return rc;
 }

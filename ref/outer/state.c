@@ -27,6 +27,7 @@ void *pl_outer_add(struct pl_outer *o, const char *name, size_t bytes, int on_ho
     return b->at;
 }
 
+/* Of this peer alone, as error feedback is: newcomers do not get it. */
 void *pl_outer_add_own(struct pl_outer *o, const char *name, size_t bytes, int on_host)
 {
     void *at = pl_outer_add(o, name, bytes, on_host);
@@ -155,7 +156,8 @@ size_t pl_outer_shared_bytes(const struct pl_outer *o)
     return bytes + sizeof o->counter;
 }
 
-/* counters, then buffers: little-endian, as messages are */
+/* The counters, then the buffers, little-endian as messages are: a newcomer's machine may have
+ * another order. On the host they are doubles and counts, on the device float32. */
 static size_t width(const struct pl_outer_buffer *b) { return b->on_host ? 8 : sizeof(float); }
 
 int pl_outer_save_shared(const struct pl_outer *o, uint8_t *out)
@@ -191,6 +193,7 @@ static int is_sound(const struct pl_outer_buffer *b, const uint8_t *in)
     return 1;
 }
 
+/* A device has no loop over its values for us, but a sum of squares: it is finite if all are. */
 int pl_outer_check(const struct pl_outer *o)
 {
     int rc = PL_OK;
@@ -212,6 +215,8 @@ static uint8_t *copy_buffer(const struct pl_outer_buffer *b, const uint8_t *in)
     return copy;
 }
 
+/* Nothing is written here. An infinity in another peer's state would be in our next message, and so
+ * in everybody's parameters. */
 int pl_outer_check_shared(const struct pl_outer *o, const uint8_t *in, struct pl_err *err)
 {
     uint64_t counter[PL_OUTER_COUNTERS_MAX];
@@ -237,6 +242,7 @@ int pl_outer_check_shared(const struct pl_outer *o, const uint8_t *in, struct pl
     return PL_OK;
 }
 
+/* What is this peer's own stays: the error feedback still has to be sent. */
 int pl_outer_load_shared(struct pl_outer *o, const uint8_t *in, struct pl_err *err)
 {
     int rc = pl_outer_check_shared(o, in, err);
@@ -259,6 +265,7 @@ int pl_outer_load_shared(struct pl_outer *o, const uint8_t *in, struct pl_err *e
     return rc;
 }
 
+/* This peer's own buffers begin at 0, as a newcomer's do. */
 int pl_outer_join(struct pl_outer *o)
 {
     int rc = PL_OK;

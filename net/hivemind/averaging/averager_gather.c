@@ -27,6 +27,7 @@ static void ask(void *context);
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
+/* Requests are cancelled, so that no answer arrives for a round that has ended. */
 static void stop_fetching(struct averager_gather *g)
 {
     for (size_t i = 0; g->fetch && i < g->count; i++) {
@@ -69,6 +70,8 @@ static int has_others(const struct averager *a)
     return 0;
 }
 
+/* All are here. values_out: uncompressed, this peer would have sent all of its values to each
+ * groupmate; the dashboard's ratio compares that with bytes_out. */
 static void finish_round(struct averager *a)
 {
     struct averager_gather *g = &a->gather;
@@ -94,6 +97,7 @@ static void check_end(void *context)
     struct averager_gather *g = &a->gather;
     const double now = loop_now(a->loop), limit = a->o.allreduce_timeout;
     size_t missing = 0, waiting = 0, first = 0;
+    /* From the last, so that `first` ends as the first place whose message is missing. */
     for (size_t i = g->count; i-- > 0;) {
         if (i == a->round.group.self) continue;
         waiting += !g->has_fetched[i];
@@ -119,16 +123,19 @@ static int take_piece(struct gather_fetch *f, const struct gather_piece *p)
 {
     struct averager *a = f->a;
     struct averager_message *m = &a->gather.messages[f->place];
+    /* Complete, and empty: a groupmate of another epoch is not waited for. */
     if (p->epoch != a->gather.epoch) {
         m->is_other_epoch = f->is_complete = 1;
         m->n = 0;
         return PL_OK;
     }
     if (p->total != a->gather.mine_n) return PL_EPROTO;
+    /* An empty piece would be asked for endlessly. */
     if (!p->n || p->n > p->total - m->n) return PL_EPROTO;
     if (!m->data && !(m->data = malloc(p->total))) return PL_ENOMEM;
     memcpy(m->data + m->n, p->data, p->n);
     m->n += p->n;
+    /* The limit follows from the target batch: all of the group give the same message no weight. */
     m->weight = a->o.weight_max > 0 && p->weight > a->o.weight_max ? 0 : p->weight;
     f->is_complete = m->n == p->total;
     return PL_OK;
@@ -147,6 +154,7 @@ static void on_piece(void *context, const struct rpc_result *r)
         return;
     }
     if (r->status) {
+        /* Doubling pauses: 0.2, 0.4, 0.8, 1.6 s. */
         if (++f->failures >= GATHER_FAILURES) fail_round(a, f->place, r->error);
         else timer_start(a->loop, &f->pause, GATHER_PAUSE * (1 << f->failures), ask, f);
         return;
@@ -160,6 +168,8 @@ static void on_piece(void *context, const struct rpc_result *r)
     else if (!f->is_complete) ask(f);
 }
 
+/* The next piece begins at the number of bytes that we have; it is asked for when the one before is
+ * here. */
 static void ask(void *context)
 {
     struct gather_fetch *f = context;
@@ -205,6 +215,7 @@ static void on_request(void *context, struct rpc_call *call, const uint8_t *data
         rpc_reply(call, bytes_at(&out), bytes_length(&out));
         g->sent += (double)bytes_length(&out);
         g->asked_at = loop_now(a->loop);
+        /* The last piece leaves: this groupmate has all of ours. */
         g->has_fetched[place] |= r.offset + p.n == g->mine_n;
         g->is_delivered |= g->has_fetched[place];
     }
@@ -238,7 +249,8 @@ int averager_gather_set(struct averager *a, double weight, int64_t epoch, const 
     uint8_t *copy = malloc(n + 1);
     assert(n);
     if (!copy) return PL_ENOMEM;
-    clear_group(a); /* messages of the round before */
+    /* Groupmates of the round before may still have been fetching: from here on they get none. */
+    clear_group(a);
     free(g->mine);
     memcpy(copy, data, n);
     g->mine = copy;
@@ -301,6 +313,8 @@ size_t averager_take_messages(struct averager *a, struct averager_message **mess
     g->messages[self].data = copy;
     *messages = calloc(n, sizeof **messages);
     for (size_t i = 0; *messages && i < n; i++) {
+        /* The place of a peer is the number of peer IDs below its own: the order is the same at all
+         * peers, whatever order the leader has given. */
         size_t place = 0;
         for (size_t k = 0; k < n; k++) place += peer_id_compare(&g->peers[k], &g->peers[i]) < 0;
         (*messages)[place] = g->messages[i];

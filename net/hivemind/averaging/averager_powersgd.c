@@ -23,6 +23,7 @@
 
 /* --- the state for newcomers: Q --------------------------------------------------------------- */
 
+/* The snapshot has its own copies: it is served by pieces while the next rounds change Q. */
 static void release_snapshot(struct state_snapshot *s)
 {
     for (size_t i = 0; i < s->count; i++) pl_free((void *)(uintptr_t)s->tensors[i].data);
@@ -86,12 +87,13 @@ int averager_compress(struct averager *a, int rank, struct pl_err *err)
                                        .random = a->o.random };
     struct factors *f;
     int rc;
+    /* Another rank has other shapes, so a round cannot change to it. */
     if (a->call.phase != AVERAGER_IDLE)
         return pl_fail(err, PL_EUSE, "PowerSGD: a round is under way");
     if ((rc = factors_open(&f, &o, err))) return rc;
     factors_close(a->powersgd.factors);
     a->powersgd.factors = f;
-    share(a, 0);
+    share(a, 0); /* newcomers learn the rank from it before the first round */
     return PL_OK;
 }
 
@@ -173,6 +175,8 @@ void averager_powersgd_close(struct averager *a)
 
 /* --- computing -------------------------------------------------------------------------------- */
 
+/* On the helper thread: the products of a large model take seconds, in which the loop goes on
+ * answering others. The gradient is borrowed until the round ends, so nobody else changes it. */
 static void run(void *context)
 {
     struct averager *a = context;
@@ -202,6 +206,8 @@ static void compute(struct averager *a, enum powersgd_stage stage)
 
 /* --- phases ----------------------------------------------------------------------------------- */
 
+/* A phase is an all-reduce of its own, under the group's ID and the phase's name. `later` names the
+ * streams to be parked; `spent` has been used of the round's time limit. */
 static void begin_phase(struct averager *a, enum powersgd_stage stage)
 {
     static const char *const names[] = { [POWERSGD_P] = "PHASE_P", [POWERSGD_Q] = "PHASE_Q" };
@@ -231,6 +237,7 @@ static void add_report(struct allreduce_report *to, const struct allreduce_repor
     to->bytes_out += p->bytes_out;
     to->bytes_in += p->bytes_in;
     to->values_out += p->values_out;
+    /* A sender lost in both phases counts once; the weight is that of the poorer phase. */
     if (p->senders_lost > to->senders_lost) to->senders_lost = p->senders_lost;
     if (p->values && p->weight < to->weight) to->weight = p->weight;
 }

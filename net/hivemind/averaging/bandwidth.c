@@ -35,6 +35,8 @@ void bandwidth_sample(struct bandwidth_meter *m, double now, double sent, int is
 void bandwidth_end_round(struct bandwidth *b, const struct bandwidth_meter *m)
 {
     if (!(m->best > 0)) return;
+    /* The link is at least as fast as its best window. A slower round may be the receivers' fault,
+     * so the rate falls by a share alone. */
     if (m->best > b->rate) b->rate = m->best;
     else b->rate += BANDWIDTH_FALL * (m->best - b->rate);
 }

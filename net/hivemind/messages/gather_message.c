@@ -1,7 +1,10 @@
 /* gather_message.c - a request for a piece of a groupmate's message, and the piece.
  *
  *   request   group ID 20 | offset 8
- *   piece     total 8 | epoch 8 | weight 8, as float64 | the rest: bytes of the message */
+ *   piece     total 8 | epoch 8 | weight 8, as float64 | the rest: bytes of the message
+ *
+ * Numbers are big-endian. Each piece repeats the head, so that it can be judged by itself: a
+ * receiver that gets another epoch or total stops after the first. */
 #include "gather_message.h"
 
 #include <math.h>
@@ -38,6 +41,7 @@ int gather_piece_read(struct gather_piece *p, const uint8_t *data, size_t n)
     if (get_be64(&c, &p->total) || get_be64(&c, &epoch) || get_be64(&c, &weight)) return PL_EFORMAT;
     memcpy(&p->weight, &weight, sizeof weight);
     p->epoch = (int64_t)epoch;
+    /* Whatever is left is the piece: its length is the frame's, and needs no field. */
     p->data = c.at;
     p->n = c.left;
     return p->n > GATHER_PIECE_MAX || epoch > INT64_MAX || !(p->weight >= 0) || !isfinite(p->weight)

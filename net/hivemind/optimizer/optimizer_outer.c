@@ -2,6 +2,9 @@
  * outer momentum (in pl_outer), the number of inner steps made, and whether a round has failed to
  * deliver its change x - phi. [spec outer-steps 3, 4]
  *
+ *   step number = epoch H + inner - lead     H: inner steps of a period
+ *   lead        steps by which Streaming DiLoCo's first message precedes a whole period; else 0
+ *
  * optimizer_local.c makes these steps; a state downloaded from the swarm replaces this one. */
 #include "optimizer_internal.h"
 #include "ref/outer/settings.h"
@@ -24,12 +27,15 @@ void local_count_steps(struct pl_collaborative *c)
     c->outer.state->counter[PL_OUTER_STEPS] = (uint64_t)local_step_number(c);
 }
 
+/* A progress record counts samples. An inner step counts as one target batch, however many samples
+ * it had, so the record says which part of the period is done. */
 void local_report_steps(struct pl_collaborative *c)
 {
     if (c->outer.inner) training_add(c->training, c->outer.inner * c->o.target_batch, 0);
 }
 
-/* The inner steps of the present period, by the state's counters; at most `most`. */
+/* The inner steps of the present period, by the state's counters; at most `most`. Counters of
+ * another epoch are not this period's, which begins anew then. */
 static int64_t inner_steps_of(const struct pl_collaborative *c, int64_t most)
 {
     const struct pl_outer *o = c->outer.state;
@@ -47,6 +53,8 @@ void local_drop(struct pl_collaborative *c)
 
 /* --- a state of the swarm --------------------------------------------------------------------- */
 
+/* x - phi, if a round has failed to deliver it. local_loaded adds it to the state that replaces
+ * ours, so that this period's inner steps are not lost. */
 int local_keep_change(struct pl_collaborative *c, float **change)
 {
     const struct pl_outer *o = c->outer.state;
@@ -88,6 +96,7 @@ int collaborative_outer_setup(struct pl_outer_setup *setup,
     const int H = algorithm && algorithm->sends_gradients ? 1 : (int)o->inner_steps;
     int rc;
     pl_outer_defaults(setup);
+    /* These three have options of their own. */
     setup->H = H;
     setup->nu = o->outer_lr;
     setup->mu = o->outer_momentum;
@@ -114,6 +123,7 @@ int local_open(struct pl_collaborative *c, struct pl_err *err)
     c->outer.overlaps = algorithm->under_way != NULL;
     c->outer.has_local_steps = !algorithm->sends_gradients;
     if (c->outer.gathers) c->o.average_state_every = INT64_MAX; /* phi is equal, or need not be */
+    /* A trainer of ours brings the state; for a library user it is made here. */
     if (!c->outer.state) {
         if ((rc = collaborative_outer_setup(&setup, o, err))) return rc;
         rc = optimizer_state_open_outer(&c->outer.own, c->trainer.state, algorithm, &setup,

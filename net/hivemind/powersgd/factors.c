@@ -1,7 +1,14 @@
 /* factors.c - the mathematics of factors.h, matrix by matrix.
  *
  * P = W Q and Q' = W^T P are computed as two products, of M and of G. That reads as much memory as
- * M += G would, and leaves both unchanged until the round has succeeded. */
+ * M += G would, and leaves both unchanged until the round has succeeded.
+ *
+ *   W = G + M               gradient and error feedback, never stored          (a,b)
+ *   factors_begin           P = W Q                        averaged: phase P   (a,r)
+ *   factors_project         P orthonormal, Q' = W^T P      averaged: phase Q   (b,r)
+ *   factors_finish          G = P Q'^T, M = W - P Q'^T     Q = Q' for the next round
+ *
+ * A round sends r (a + b) values for a matrix of a b. [PowerSGD, alg. 1] */
 #include "factors.h"
 #include "ref/powersgd.h"
 
@@ -28,6 +35,7 @@ int factors_shape(size_t *a, size_t *b, const struct schema_tensor *tensor, int 
            pl_powersgd_pays(*a, *b, type->dims, rank, FACTORS_LEAST_GAIN);
 }
 
+/* Also used with a rank that a stranger claims: no memory is taken for it. */
 size_t factors_count(const struct schema_tensor *schema, size_t tensors, int rank)
 {
     size_t count = 0, a, b;
@@ -63,6 +71,7 @@ static int open_matrix(struct factors *f, size_t index, size_t a, size_t b)
     struct factors_matrix *m = &f->matrix[f->count++];
     const size_t r = (size_t)f->rank;
     *m = (struct factors_matrix){ .index = index, .a = (int)a, .b = (int)b };
+    /* M is as large as the gradient, the rest is thin. `next` receives Q' and its mean. */
     m->M = pl_alloc(a * b, sizeof *m->M);
     m->Q = pl_alloc(b * r, sizeof *m->Q);
     m->P = pl_alloc(a * r, sizeof *m->P);
@@ -70,6 +79,7 @@ static int open_matrix(struct factors *f, size_t index, size_t a, size_t b)
     if (f->feedback == FACTORS_OWN) m->own = pl_alloc(b * r, sizeof *m->own);
     if (!m->M || !m->Q || !m->P || !m->next || (f->feedback == FACTORS_OWN && !m->own))
         return PL_ENOMEM;
+    /* P Q'^T of one matrix at a time: as much as the largest. */
     if (a * b > f->scratch_n) f->scratch_n = a * b;
     /* No error yet. The first Q is random, and P = W Q a random projection [alg. 1]; later
      * rounds begin with the Q of the round before. */
@@ -204,6 +214,8 @@ static int refill(struct factors *f, struct factors_matrix *m)
     return rc;
 }
 
+/* Error feedback returns what was not sent. If it grows instead of shrinking, it is worth less than
+ * the rounds that it spoils. */
 static void forget_error(struct factors *f, struct factors_matrix *m)
 {
     memset(m->M, 0, (size_t)m->a * (size_t)m->b * sizeof *m->M);
@@ -261,6 +273,7 @@ int factors_project(struct factors *f, float *const *gradient)
         /* `next` becomes the group's mean; the textbook's error needs this peer's own. */
         if (!rc && m->own) memcpy(m->own, m->next, (size_t)m->b * r * sizeof *m->own);
     }
+    /* What is not compressed is averaged in place, in the gradient. */
     for (size_t t = 0; t < f->tensors; t++)
         if (next < f->count && f->matrix[next].index == t) next++;
         else f->phase[FACTORS_Q].tensor[at++] = gradient[t];

@@ -34,6 +34,7 @@ void rank_votes_add(struct rank_votes *v, int rank)
     if (v->count < RANK_VOTES_MAX) v->rank[v->count++] = rank;
 }
 
+/* At most RANK_VOTES_MAX ranks, so counting again and again costs nothing. */
 static size_t votes_of(const struct rank_votes *v, int rank)
 {
     size_t votes = 0;

@@ -11,6 +11,8 @@
 
 #define IDENTITY_TAG "potluck record owner:"
 
+/* No lengths between the pieces: a tag ends with its only colon, and an owner's subkey has one
+ * form. */
 static int signed_part(struct bytes *out, const char *tag, const void *subkey, size_t subkey_n,
                        const void *text, size_t n)
 {
@@ -35,6 +37,7 @@ int owner_proof_check(const struct mp_value *key, const struct mp_value *signatu
 {
     struct bytes message = { 0 };
     int rc = PL_EPROTO;
+    /* A stranger chose both lengths: they are checked before anything is computed. */
     if (key->n > PUBLIC_KEY_MAX || signature->n > SIGNATURE_MAX) return rc;
     rc = signed_part(&message, tag, subkey, subkey_n, text, n);
     if (!rc && public_key_verify(key->bytes, key->n, bytes_at(&message), bytes_length(&message),
@@ -44,6 +47,8 @@ int owner_proof_check(const struct mp_value *key, const struct mp_value *signatu
     return rc;
 }
 
+/* The key and the signature, in the schema's order. The text is empty: who a peer is depends on
+ * nothing else. */
 int identity_record_write(struct bytes *out, const struct bytes *subkey, const struct identity *me)
 {
     uint8_t signature[SIGNATURE_MAX];
@@ -73,6 +78,7 @@ int identity_record_read(struct peer_id *peer, const uint8_t *value, size_t n)
     if (rc) return rc;
     rc = schema_check(&schema_identity, map, NULL);
     if (!rc) {
+        /* The signature was checked with the record (validate.c). */
         const struct mp_value *key = mp_get(map, schema_identity.fields[0].name);
         peer_id_of_key(peer, key->bytes, key->n);
     }

@@ -20,6 +20,8 @@
 
 /* The fields of one line each; `model` and `data` are written by hand. Limits of numbers are those
  * of the options of `potluck train`. */
+/* compared: whether a peer with another value may train with us. NEVER: it changes nobody's
+ * mathematics. WHERE_BOTH: an empty text means "not stated". OUTER: of outer steps alone. */
 enum kind { TEXT, INTEGER, REAL };
 static const struct field {
     const char *key, *shown; /* in JSON, and in sentences */
@@ -66,6 +68,7 @@ static double *real_of(const struct run_manifest *m, const struct field *f)
     return (double *)(void *)text_of(m, f);
 }
 
+/* A user reads these texts in a terminal: no control characters, none that look alike. */
 static int is_plain(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -75,6 +78,7 @@ static int is_plain(const char *text, size_t n)
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
+/* Jansson takes NULL for a value and fails; the caller asks once, at the end (json.h). */
 static json_t *to_json(const struct run_manifest *m)
 {
     json_t *root = json_object(), *data = json_array();
@@ -110,6 +114,7 @@ int manifest_write(char **text, const struct run_manifest *m, struct pl_err *err
     return pl_fail(err, PL_EUSE, "manifest: more than %d bytes", MANIFEST_BYTES_MAX);
 }
 
+/* A JSON string may contain a zero; is_plain refuses it, so the copy ends where the text does. */
 static int read_text(char *to, size_t capacity, const json_t *j)
 {
     size_t n = json_string_length(j);
@@ -207,6 +212,7 @@ static void add_difference(struct pl_err *all, const char *name, const char *our
              at ? "; " : "", name, ours, theirs);
 }
 
+/* Numbers are compared as they are printed: two that look equal to the user do not differ. */
 static void compare_field(struct pl_err *all, const struct run_manifest *ours,
                           const struct run_manifest *theirs, const struct field *f)
 {
@@ -272,6 +278,9 @@ int manifest_compare(const struct run_manifest *ours, const struct run_manifest 
 
 /* --- the record ------------------------------------------------------------------------------- */
 
+/* RUN_manifest and PEER_manifest hold the same record. The first is found by the run's name, and
+ * everybody may write there; the second by the peer ID in the address that a newcomer was given, so
+ * that it gets the manifest of exactly that peer. */
 int manifest_record_write(struct bytes *out, const struct bytes *subkey, const struct identity *me,
                           const char *text)
 {
@@ -298,7 +307,8 @@ static int read_signed(struct manifest_record *r, const struct peer_id *of, cons
     int rc;
     if (text->n > MANIFEST_BYTES_MAX)
         return pl_fail(err, PL_EPROTO, "_manifest: a text of %zu bytes", text->n);
-    /* A peer ID is a hash of the key, or the key itself: nobody can claim another peer's. */
+    /* A peer ID is a hash of the key, or the key itself: nobody can claim another peer's. Another
+     * peer's record under its key is no error, only not what was asked for. */
     peer_id_of_key(&r->peer, key->bytes, key->n);
     if (of && !peer_id_equal(of, &r->peer)) return PL_ENOTFOUND;
     rc = owner_proof_check(key, signature, MANIFEST_TAG, subkey, subkey_n, text->bytes, text->n);

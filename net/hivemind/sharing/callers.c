@@ -12,6 +12,8 @@ int caller_make_place(struct caller_list *l, const struct peer_id *peer)
     for (struct caller *c = l->first; c; c = c->next) fair_count(&f, c->subnet);
     if (!dht_node_protects(l->node, peer)) fair_newcomer(&f, dht_node_subnet(l->node, peer));
     for (struct caller *c = l->first; c; c = c->next)
+        /* Each answer raises the bar (net/fair.h). The list has the newest first, so of the largest
+         * network the newest remains: its older streams have waited longer. */
         if (!c->is_served && !c->is_protected && fair_has_more(&f, c->subnet)) leaves = c;
     if (leaves) l->evict(leaves);
     return leaves != NULL;
@@ -49,7 +51,8 @@ int caller_admit(struct caller *c, dht_admitted *admitted)
     /* In a run without moderation everybody is admitted, and nothing is asked. */
     if (dht_node_admits(node, rpc_peer(c->stream))) return 1;
     c->proof = dht_node_admit(node, rpc_peer(c->stream), admitted, c);
-    /* A paused stream reads nothing: a stranger can't make us buffer its messages meanwhile. */
+    /* `admitted` comes after a call to the peer's own DHT node, which may take seconds. A paused
+     * stream reads nothing: a stranger can't make us buffer its messages meanwhile. */
     if (c->proof) rpc_pause(c->stream);
     else caller_refuse(c);
     return c->proof != NULL;

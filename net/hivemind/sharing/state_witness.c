@@ -99,6 +99,7 @@ static void on_samples(void *context, const struct rpc_result *r)
     witness_answered(w->all);
 }
 
+/* Only the seed travels: the places follow from it and the shapes, which all peers have. */
 static void ask(struct witness *w)
 {
     const struct state_peer *p = w->all->peer;

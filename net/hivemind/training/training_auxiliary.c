@@ -1,6 +1,9 @@
 /* training_auxiliary.c - an auxiliary peer has bandwidth but no gradient: it reduces parts with
  * weight 0. Its tensors are ready when the search begins, so no group ever waits for its trigger.
- * [spec hivemind-protocol 5.2] */
+ * [spec hivemind-protocol 5.2]
+ *
+ *   training_help, called every second or so:
+ *   IDLE --a round is near--> AVERAGING --on_helped--> ENDED --its result is taken--> IDLE */
 #include "training_internal.h"
 
 /* The end of a round for an auxiliary peer; its view is out of date now, too. */
