@@ -122,9 +122,10 @@ void pl_btard_report(double *s, double *norm, const struct pl_btard *b, const do
     *s = *norm > b->tau ? product * (b->tau / *norm) : product;
 }
 
-/* The tolerance is for sums of floats in another order; beyond it a report is false. */
-int pl_btard_report_holds(const struct pl_btard *b, double s, double norm, double reported_s,
-                          double reported_norm)
+/* Verification 1, by the aggregator, who has x. The tolerance is for sums of floats in another order;
+ * beyond it a report is false. NaN never is within it. */
+static int report_holds(const struct pl_btard *b, double s, double norm, double reported_s,
+                        double reported_norm)
 {
     return fabs(s - reported_s) <= b->tolerance && fabs(norm - reported_norm) <= b->tolerance;
 }
@@ -182,8 +183,8 @@ int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
             double s, norm;
             size_t at = i * n + j;
             pl_btard_report(&s, &norm, b, z, r->sent + at * r->d, r->aggregate + j * r->d, r->d);
-            verdict->false_reports[at] = !pl_btard_report_holds(b, s, norm, r->reported_s[at],
-                                                                r->reported_norm[at]);
+            verdict->false_reports[at] = !report_holds(b, s, norm, r->reported_s[at],
+                                                       r->reported_norm[at]);
             /* a false report is replaced by the true one, so that it cannot cover a shifted
              * aggregate */
             verdict->sums[j] += r->reported_s[at];

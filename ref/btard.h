@@ -65,10 +65,6 @@ void pl_btard_direction(double *z, size_t d, const struct pl_btard *b,
 void pl_btard_report(double *s, double *norm, const struct pl_btard *b, const double *z,
                      const float *x, const float *aggregate, size_t d);
 
-/* Verification 1, by the aggregator, who has x: is a report correct? NaN never is. */
-int pl_btard_report_holds(const struct pl_btard *b, double s, double norm, double reported_s,
-                          double reported_norm);
-
 /* Verification 2, by all peers: the column's s sum to 0 exactly at CenteredClip's fixed point. Give
  * it the sum after verification 1 has replaced false reports. */
 int pl_btard_sum_holds(const struct pl_btard *b, double sum);

@@ -13,14 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Four stages of warm-up, then 99.9 %: early gradients change fast, and must not wait long. */
-double pl_dgc_sparsity(int stage)
-{
-    static const double stages[] = { 0.75, 0.9375, 0.984375, 0.996, 0.999 };
-    int last = (int)PL_COUNT(stages) - 1;
-    return stages[stage < last ? stage : last];
-}
-
 size_t pl_dgc_count(size_t n, double sparsity)
 {
     /* less 1e-9, so that 1000 (1 - 0.999) is 1 and not 2 */

@@ -11,10 +11,6 @@
 extern "C" {
 #endif
 
-/* The share of entries that is not sent at `stage` 0, 1, ... of the warm-up: 75 %, 93.75 %,
- * 98.4375 %, 99.6 %, from then on 99.9 %. The paper's stages are epochs. */
-double pl_dgc_sparsity(int stage);
-
 /* Entries of n that are sent: ceil(n (1 - sparsity)), at least 1. */
 size_t pl_dgc_count(size_t n, double sparsity);
 

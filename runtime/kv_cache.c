@@ -46,7 +46,8 @@ static int common_divisor(int a, int b)
 
 static size_t floats(int a, int b) { return (size_t)a * (size_t)b; }
 
-size_t pl_kv_cache_bytes(const struct pl_dalle_config *c, int rows)
+/* Of backend memory, for `rows` sequences. */
+static size_t cache_bytes(const struct pl_dalle_config *c, int rows)
 {
     size_t E = floats(c->H, c->d), D = (size_t)c->D, n = 5 * D + 4 * E + (size_t)c->Vi;
     for (int l = 0; l < c->L; l++)
@@ -115,7 +116,7 @@ int pl_kv_cache_open(struct pl_kv_cache **out, struct pl_dalle *m, int rows, str
     if ((rc = (int64_t)(m->config.F + 2) * rows * (D / c->piece) > INT32_MAX ? PL_ELIMIT : PL_OK) ||
         (rc = allocate(c)) || (rc = place_heads(c))) {
         pl_fail(err, rc, "a cache for %d sequences (%.0f MiB): %s", rows,
-                (double)pl_kv_cache_bytes(&m->config, rows) / (1 << 20), pl_status_name(rc));
+                (double)cache_bytes(&m->config, rows) / (1 << 20), pl_status_name(rc));
         pl_kv_cache_close(c);
         return rc;
     }

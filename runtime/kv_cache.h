@@ -12,9 +12,6 @@ extern "C" {
 
 struct pl_kv_cache;
 
-/* Bytes of backend memory that a cache of `rows` sequences takes, which bounds the batch. */
-size_t pl_kv_cache_bytes(const struct pl_dalle_config *c, int rows);
-
 /* m is borrowed and must not change while the cache is in use. On error *out is NULL. */
 int pl_kv_cache_open(struct pl_kv_cache **out, struct pl_dalle *m, int rows, struct pl_err *err);
 void pl_kv_cache_close(struct pl_kv_cache *c);

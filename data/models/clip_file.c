@@ -34,7 +34,8 @@ static int count_layers(const struct st_file *f, const char *prefix)
     return n;
 }
 
-int pl_clip_config_find(struct pl_clip_config *c, const struct st_file *f, struct pl_err *err)
+/* Infers the configuration from the tensors; PL_EFORMAT if one is missing or does not fit. */
+static int find_config(struct pl_clip_config *c, const struct st_file *f, struct pl_err *err)
 {
     const struct st_tensor *conv = find(f, "visual.conv1.weight", 4, err), *grid, *position, *token,
                            *proj;
@@ -75,7 +76,7 @@ int pl_clip_open(struct pl_clip_model *m, const char *path, const struct pl_back
     int rc = pl_weights_open(&f, path, err);
     memset(m, 0, sizeof *m);
     if (rc) return rc;
-    rc = pl_clip_config_find(&config, f, err);
+    rc = find_config(&config, f, err);
     if (!rc) {
         rc = pl_clip_init(m, &config, be);
         if (rc) pl_fail(err, rc, "%s: %s for the model", path, pl_status_name(rc));

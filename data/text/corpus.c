@@ -141,8 +141,9 @@ static int is_empty(const char *line, size_t n)
     return 1;
 }
 
-char *pl_corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
-                          struct pl_err *err)
+/* The "text" of a line of JSON; free it with free(). */
+static char *line_text(size_t *bytes, const char *line, size_t n, const char *where,
+                       struct pl_err *err)
 {
     json_error_t why;
     json_t *root = pl_json_load(line, n, JSON_ALLOW_NUL, &why);
@@ -188,7 +189,7 @@ static int next_document(struct reader *r, const char *path, struct pl_err *err)
             continue;
         }
         snprintf(where, sizeof where, "%.340s: line %llu", path, (unsigned long long)r->line);
-        if (!(text = pl_corpus_line_text(&n, r->text, r->bytes, where, err))) return PL_EFORMAT;
+        if (!(text = line_text(&n, r->text, r->bytes, where, err))) return PL_EFORMAT;
         free(r->text);
         r->text = text;
         r->bytes = n;

@@ -47,9 +47,4 @@ struct pl_corpus_counts {
 };
 struct pl_corpus_counts pl_corpus_counts(const struct corpus *c);
 
-/* The "text" of a line of JSON, or NULL with a message that begins with `where`; free with
- * free(). */
-char *pl_corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
-                          struct pl_err *err);
-
 #endif

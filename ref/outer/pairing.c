@@ -103,7 +103,8 @@ static void spread(uint32_t out[8], uint64_t seed)
 
 static uint64_t joined(const uint32_t *two) { return two[0] | (uint64_t)two[1] << 32; }
 
-void pl_numpy_permutation(int *order, int n, uint64_t seed)
+/* order (n) = numpy.random.default_rng(seed).permutation(n), as NumPy 1.17 and later draw it. */
+static void numpy_permutation(int *order, int n, uint64_t seed)
 {
     struct pcg64 p = { .has_second = 0 };
     uint32_t w[8];
@@ -133,7 +134,7 @@ int pl_noloco_group(int *member, int rank, int peers, int group, uint64_t steps)
 {
     int *order = pl_alloc((size_t)peers, sizeof *order), groups = peers / group, own = 0, count = 0;
     if (!order) return PL_ENOMEM;
-    pl_numpy_permutation(order, peers, steps + 1);
+    numpy_permutation(order, peers, steps + 1);
     for (int i = 0; i < peers; i++)
         if (order[i] == rank) own = i % groups;
     for (int i = own; i < peers; i += groups) member[count++] = order[i];

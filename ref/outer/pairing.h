@@ -8,9 +8,6 @@
 extern "C" {
 #endif
 
-/* order (n) = numpy.random.default_rng(seed).permutation(n), as NumPy 1.17 and later draw it. */
-void pl_numpy_permutation(int *order, int n, uint64_t seed);
-
 /* member (peers / group and maybe one more): the peers of `rank`'s group after `steps` inner steps,
  * in the published code's order; returns how many they are. All peers compute the same: permutation
  * from the seed steps + 1, place i to group i mod (peers / group). 1 <= group <= peers. Returns

@@ -346,10 +346,6 @@ const struct lab_traffic *lab_swarm_traffic(const struct lab_swarm *s, int peer)
 {
     return &s->net.traffic[peer];
 }
-int64_t lab_swarm_applied(const struct lab_swarm *s, int peer)
-{
-    return lab_is_active(s, peer) ? (int64_t)s->peer[peer].clock.applied : -1;
-}
 
 const float *lab_swarm_agreed(const struct lab_swarm *s, int peer)
 {

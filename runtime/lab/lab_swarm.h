@@ -88,8 +88,6 @@ int lab_swarm_advance(struct lab_swarm *s, struct pl_err *err);
 double lab_swarm_time(const struct lab_swarm *s);
 uint64_t lab_swarm_gradients(const struct lab_swarm *s);
 const struct lab_traffic *lab_swarm_traffic(const struct lab_swarm *s, int peer);
-/* Exchanges that a peer has applied; -1: it is away, or has no state yet. */
-int64_t lab_swarm_applied(const struct lab_swarm *s, int peer);
 /* phi, on which the peers agree, or x if the algorithm has no phi: of one peer, or of the first
  * present peer. */
 const float *lab_swarm_agreed(const struct lab_swarm *s, int peer);

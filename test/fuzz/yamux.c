@@ -23,7 +23,7 @@ static void use(struct side *s, struct yamux_stream *t)
     case 1: yamux_took(&s->y, t, bytes_length(&t->in) / 2, &s->out); break;
     case 2: yamux_write(&s->y, t, zeros, sizeof zeros, &s->out); break;
     case 3: yamux_expect(&s->y, t, 1000000, &s->out); break;
-    case 4: yamux_finish(&s->y, t, &s->out); break;
+    case 4: yamux_finish(t, &s->out); break;
     case 5: yamux_release(&s->y, t, &s->out); break;
     default: break;
     }

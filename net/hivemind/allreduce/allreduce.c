@@ -270,7 +270,7 @@ void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job_)
         if (job->status) x->status = pl_fail(&x->err, job->status, "averaging: no memory");
         break;
     case JOB_REDUCE: allreduce_reduce_done(x, now, job); break;
-    case JOB_VERIFY: allreduce_verify_done(x, now, job); break;
+    case JOB_VERIFY: allreduce_verify_done(x, now); break;
     }
     bytes_clear(&job->message);
     free(job);

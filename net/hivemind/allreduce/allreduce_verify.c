@@ -227,7 +227,7 @@ void allreduce_verify_expire(struct allreduce *x, double now)
     if (x->verify.state == VERIFY_WAITING) verifier_expire(x->verify.verifier, now);
 }
 
-void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job_of *job)
+void allreduce_verify_done(struct allreduce *x, double now)
 {
     struct verifier *r = x->verify.verifier;
     x->verify.state = VERIFY_WAITING;

@@ -11,6 +11,6 @@ void allreduce_verify_go(struct allreduce *x, double now);
 double allreduce_verify_wake(const struct allreduce *x);
 /* The round's time limit has passed. */
 void allreduce_verify_expire(struct allreduce *x, double now);
-void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job_of *job);
+void allreduce_verify_done(struct allreduce *x, double now);
 
 #endif

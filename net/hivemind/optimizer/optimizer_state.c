@@ -31,8 +31,8 @@ static int is_8bit(const struct optimizer_state *s, size_t i)
 /* Of torch.optim.SGD with a momentum, which OpenDiLoCo takes for its outer step. */
 static const char *const leaves_outer[] = { "momentum_buffer" };
 
-/* 1: between outer steps each peer trains alone. */
-int optimizer_state_has_own_moments(const struct optimizer_state *s)
+/* 1: between outer steps each peer trains alone, so moments are its own, and not in the state. */
+static int has_own_moments(const struct optimizer_state *s)
 {
     return s->outer && !s->outer->algorithm->sends_gradients;
 }
@@ -43,7 +43,7 @@ const char *const *optimizer_state_leaves(const struct optimizer_state *s, size_
     *n = 1;
     if (s->outer && !s->is_whole) return leaves_outer;
     *n = 0;
-    if (!s->optimizer || optimizer_state_has_own_moments(s)) return NULL;
+    if (!s->optimizer || has_own_moments(s)) return NULL;
     small = is_8bit(s, i);
     *n = small ? PL_COUNT(leaves_8) : PL_COUNT(leaves_32);
     return small ? leaves_8 : leaves_32;

@@ -11,8 +11,6 @@
 /* The leaves that the i-th parameter has at this peer, in alphabetical order; none if the optimizer
  * is the caller's own. */
 const char *const *optimizer_state_leaves(const struct optimizer_state *s, size_t i, size_t *n);
-/* 1: moments are each peer's own, and not in the state. */
-int optimizer_state_has_own_moments(const struct optimizer_state *s);
 /* Of "qmap1", "state1", "qmap2", "state2": the code book's kind. */
 enum pl_map optimizer_state_map(const char *name);
 

@@ -38,16 +38,6 @@ static size_t bytes_of(const struct dht_ledger *l, uint64_t holder)
     return i == HASH_INDEX_END ? 0 : l->of[i].bytes;
 }
 
-size_t dht_quota_of_peer(const struct dht_quota *q, uint64_t peer)
-{
-    return bytes_of(&q->peers, peer);
-}
-
-size_t dht_quota_of_subnet(const struct dht_quota *q, uint64_t subnet)
-{
-    return bytes_of(&q->subnets, subnet);
-}
-
 /* Subtraction, not addition: sums of strangers' claims must not overflow. */
 static int fits(const struct dht_ledger *l, uint64_t holder, size_t bytes, size_t most)
 {

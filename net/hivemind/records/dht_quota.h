@@ -32,7 +32,5 @@ int dht_quota_allows(struct dht_quota *q, const struct dht_origin *holder, size_
 int dht_quota_reserve(struct dht_quota *q);
 void dht_quota_charge(struct dht_quota *q, const struct dht_origin *holder, size_t bytes);
 void dht_quota_release(struct dht_quota *q, const struct dht_origin *holder, size_t bytes);
-size_t dht_quota_of_peer(const struct dht_quota *q, uint64_t peer);
-size_t dht_quota_of_subnet(const struct dht_quota *q, uint64_t subnet);
 
 #endif

@@ -181,7 +181,7 @@ void yamux_exempt(struct yamux *y, struct yamux_stream *s)
 }
 
 /* FIN follows the last byte; until then it waits with the data. */
-int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out)
+int yamux_finish(struct yamux_stream *s, struct bytes *out)
 {
     s->out_ended = 1;
     return send_fin(s, out);

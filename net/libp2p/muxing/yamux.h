@@ -118,7 +118,7 @@ int yamux_took(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *
 int yamux_expect(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
 /* The stream is bidirectional: its queued bytes no longer count as answers. */
 void yamux_exempt(struct yamux *y, struct yamux_stream *s);
-int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out); /* FIN */
+int yamux_finish(struct yamux_stream *s, struct bytes *out); /* FIN */
 /* The layer above is done with the stream. A finished stream lingers until its queued data are sent
  * and the other side has ended too; otherwise it is reset. */
 void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out);

@@ -274,6 +274,6 @@ void stream_finish(struct stream *s)
     if (s->finished) return;
     s->finished = 1;
     if (!is_live(s)) return;
-    yamux_finish(&s->connection->conn.yamux, s->mux, &s->connection->conn.frames);
+    yamux_finish(s->mux, &s->connection->conn.frames);
     connection_touch(s->connection);
 }

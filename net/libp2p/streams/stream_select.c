@@ -116,7 +116,7 @@ static void begin(struct stream *s)
     if (early)
         yamux_write(&k->yamux, s->mux, bytes_at(&s->early), bytes_length(&s->early), &k->frames);
     bytes_clear(&s->early);
-    if (s->finished) yamux_finish(&k->yamux, s->mux, &k->frames);
+    if (s->finished) yamux_finish(s->mux, &k->frames);
     if (early && !stream_queued(s) && s->events.drained) s->events.drained(s->context, s);
 }
 

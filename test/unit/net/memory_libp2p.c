@@ -198,7 +198,7 @@ static int muxing(void)
         bytes_take(&out, bytes_length(&out));
         if (!rc) rc = theirs && bytes_length(&theirs->in) == sizeof data ? PL_OK : PL_ENOMEM;
         if (!rc) rc = yamux_took(&b, theirs, sizeof data, &back);
-        if (!rc) rc = yamux_finish(&b, theirs, &back);
+        if (!rc) rc = yamux_finish(theirs, &back);
         if (!rc) rc = yamux_receive(&a, bytes_at(&back), bytes_length(&back), &out, &err);
         bytes_take(&back, bytes_length(&back));
     }

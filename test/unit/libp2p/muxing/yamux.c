@@ -138,7 +138,7 @@ static void a_stream_ends_after_its_body(void **state)
     assert_memory_equal(bytes_at(&s->in), "abc", 3);
     assert_int_equal(yamux_took(&t.y, s, 3, &t.out), PL_OK);
     expect_silence(); /* an ended stream needs no credit */
-    assert_int_equal(yamux_finish(&t.y, s, &t.out), PL_OK);
+    assert_int_equal(yamux_finish(s, &t.out), PL_OK);
     expect_sent(YAMUX_WINDOW_UPDATE, YAMUX_FIN, 1, 0);
     yamux_release(&t.y, s, &t.out);
     expect_silence();
@@ -214,7 +214,7 @@ static void a_released_stream_lingers_without_memory(void **state)
     assert_int_equal(data(0, 1, 7), PL_OK);
     assert_int_equal(data(0, 1, 2), PL_OK);
     assert_int_equal(t.y.held, 9);
-    assert_int_equal(yamux_finish(&t.y, s, &t.out), PL_OK);
+    assert_int_equal(yamux_finish(s, &t.out), PL_OK);
     expect_sent(YAMUX_WINDOW_UPDATE, YAMUX_FIN, 1, 0);
     yamux_release(&t.y, s, &t.out);
     expect_silence(); /* no reset: our side has ended in order */
@@ -236,7 +236,7 @@ static void a_stream_that_the_other_side_has_ended_goes_with_its_last_bytes(void
     t.y.send_budget = 0;
     write_bytes(s, 10);
     assert_int_equal(receive(YAMUX_WINDOW_UPDATE, YAMUX_FIN, 1, 0, 0), PL_OK);
-    assert_int_equal(yamux_finish(&t.y, s, &t.out), PL_OK);
+    assert_int_equal(yamux_finish(s, &t.out), PL_OK);
     yamux_release(&t.y, s, &t.out);
     assert_int_equal(t.y.count, 1);
     t.y.send_budget = 10;
@@ -256,7 +256,7 @@ static void a_lingering_stream_goes(void **state)
         s = open_stream();
         t.y.send_budget = 0;
         write_bytes(s, 10);
-        assert_int_equal(yamux_finish(&t.y, s, &t.out), PL_OK);
+        assert_int_equal(yamux_finish(s, &t.out), PL_OK);
         yamux_release(&t.y, s, &t.out);
         expect_silence();
         for (int i = 0; i < YAMUX_LINGER_TICKS; i++) {

@@ -23,7 +23,7 @@ static void what_we_send_is_bounded_by_credit(void **state)
     expect_sent(YAMUX_DATA, 0, 1, 4);
     expect_silence();
     assert_int_equal(t.writable, 0);
-    assert_int_equal(yamux_finish(&t.y, s, &t.out), PL_OK);
+    assert_int_equal(yamux_finish(s, &t.out), PL_OK);
     expect_silence(); /* FIN comes after the last byte */
     assert_int_equal(receive(YAMUX_WINDOW_UPDATE, 0, 1, 100, 0), PL_OK);
     for (uint32_t left = 8; left;) {
@@ -37,7 +37,7 @@ static void what_we_send_is_bounded_by_credit(void **state)
     expect_silence();
     assert_int_equal(t.writable, 1);
     assert_int_equal(t.y.unsent, 0);
-    assert_int_equal(yamux_finish(&t.y, s, &t.out), PL_OK);
+    assert_int_equal(yamux_finish(s, &t.out), PL_OK);
     expect_silence(); /* one FIN */
     assert_int_equal(yamux_write(&t.y, s, "x", 1, &t.out), PL_EPROTO);
     end();
