@@ -122,7 +122,7 @@ static int apply(struct request *r, struct pl_err *err)
 
 static int print_json(json_t *o)
 {
-    char *text = pl_json_built(o, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    char *text = pl_json_text(o, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     int bad = !text || puts(text) < 0;
     if (bad) fprintf(stderr, "potluck calc: %s\n", text ? "cannot write" : "no memory");
     free(text);

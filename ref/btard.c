@@ -122,8 +122,8 @@ void pl_btard_report(double *s, double *norm, const struct pl_btard *b, const do
     *s = *norm > b->tau ? product * (b->tau / *norm) : product;
 }
 
-/* Verification 1, by the aggregator, who has x. The tolerance is for sums of floats in another order;
- * beyond it a report is false. NaN never is within it. */
+/* Verification 1, by the aggregator, who has x. The tolerance is for sums of floats in another
+ * order; beyond it a report is false. NaN never is within it. */
 static int report_holds(const struct pl_btard *b, double s, double norm, double reported_s,
                         double reported_norm)
 {

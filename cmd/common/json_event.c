@@ -28,7 +28,7 @@ static int can_be_written(void)
 
 int json_event_print(json_t *event)
 {
-    char *text = event ? pl_json_text(event, JSON_COMPACT) : NULL;
+    char *text = pl_json_text(event, JSON_COMPACT);
     int rc = text ? PL_OK : PL_ENOMEM;
     if (text && can_be_written()) {
         puts(text);

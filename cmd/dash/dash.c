@@ -200,13 +200,13 @@ static void more_descriptors(void)
 static int publish_addresses(const struct dash *o, struct pl_err *err)
 {
     json_t *list = json_array(), *root;
-    char *text = NULL;
+    char *text;
     int rc = PL_ENOMEM;
     pl_json_begin();
     for (size_t i = 0; i < o->join.count && i < JOIN_PAGE_ADDRESSES; i++)
         json_array_append_new(list, json_string(o->join.item[i]));
     root = json_pack("{s:s, s:o}", "run", o->run, "addresses", list);
-    if (root) text = pl_json_built(root, JSON_COMPACT);
+    text = pl_json_text(root, JSON_COMPACT);
     if (text)
         rc = http_server_put(o->server, "/api/join.json", "application/json", text, strlen(text));
     free(text);

@@ -284,7 +284,7 @@ static int report(const struct demo *d, struct pl_err *err)
                      (json_int_t)d->held_out, "held_out_nearest_own", (json_int_t)d->right,
                      "held_out_same_subject", (json_int_t)d->subject, "train_seconds",
                      d->train_seconds);
-    text = pl_json_built(root, JSON_INDENT(1));
+    text = pl_json_text(root, JSON_INDENT(1));
     rc = text && path ? pl_file_write(path, text, strlen(text), err)
                       : pl_fail(err, PL_ENOMEM, "no memory");
     printf("\nimage loss on trained pairs: %.4f nats a code (text %.4f); bar 0.1\n", d->loss.image,

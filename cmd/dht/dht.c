@@ -36,7 +36,7 @@ static int pack(struct bytes *out, const char *text)
 static int show(const char *before, const uint8_t *data, size_t n)
 {
     json_t *v = dht_json_of(data, n);
-    char *text = v ? pl_json_text(v, JSON_ENCODE_ANY) : NULL;
+    char *text = pl_json_text(v, JSON_ENCODE_ANY);
     int rc = text ? PL_OK : PL_ENOMEM;
     if (text) printf("%s%s\n", before, text);
     free(text);
@@ -82,7 +82,7 @@ static int print_result(const struct dht_options *o, const struct dht_result *r,
             if (!rc) printf("    expires in %.1f s\n", item->expiration - now);
         }
     }
-    return rc || (o->json && pl_json_failed()) ? PL_ENOMEM : PL_OK;
+    return rc;
 }
 
 static int get(const struct dht_options *o, struct swarm *s)

@@ -273,7 +273,7 @@ static int write_scores(const struct state *s, struct pl_err *err)
 static int write_json(const struct generate_job *job, const char *name, json_t *root,
                       struct pl_err *err)
 {
-    char *text = root ? pl_json_text(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = pl_json_text(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     char *path = pl_path_join(job->out, name);
     int rc = text && path ? pl_file_write(path, text, strlen(text), err)
                           : pl_fail(err, PL_ENOMEM, "no memory");

@@ -33,7 +33,7 @@ static const char *const activities[] = { "computes", "waits", "downloads", "awa
 
 static int put(struct state *s, json_t *entry, struct pl_err *err)
 {
-    char *text = entry ? pl_json_text(entry, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
+    char *text = pl_json_text(entry, JSON_COMPACT | JSON_REAL_PRECISION(10));
     int bad = !text || fprintf(s->log, "%s\n", text) < 0;
     free(text);
     json_decref(entry);

@@ -289,8 +289,7 @@ int lab_run_read(struct lab_run *run, const char *path, struct pl_err *err)
     run->setup.outer.seed = run->setup.seed;
     pl_json_begin();
     if (!r.rc) json_object_set_new(root, "name", json_string(run->name));
-    if (!r.rc &&
-        (pl_json_failed() || !(run->text = pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS))))
+    if (!r.rc && !(run->text = pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS)))
         r.rc = pl_fail(err, PL_ENOMEM, "no memory");
     json_decref(root);
     return r.rc;

@@ -7,6 +7,7 @@
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
 #include "cmd/dash/own_page.h"
+#include "data/files/json.h"
 #include "net/http/dashboard/feeds.h"
 #include "peer_auxiliary.h"
 #include "peer_save.h"
@@ -118,15 +119,14 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
 static void report_resources(struct swarm *s, size_t *limited)
 {
     struct resources r;
-    json_t *line, *sums;
+    json_t *line;
     swarm_resources(s, &r);
     if (r.limited == *limited) return;
     *limited = r.limited;
+    pl_json_begin();
     line = json_pack("{s:s}", "event", "resources");
-    sums = feed_resources_json(&r);
-    if (!json_object_update(line, sums)) json_event_print(line);
-    else json_decref(line);
-    json_decref(sums);
+    json_object_update_new(line, feed_resources_json(&r));
+    json_event_print(line);
 }
 
 /* The jobs of --save and --auxiliary. */

@@ -101,8 +101,7 @@ int train_manifest_write_file(const struct run_manifest *m, const char *path, st
     if (rc) return rc;
     root = pl_json_load(compact, strlen(compact), 0, NULL);
     free(compact);
-    text = root ? pl_json_text(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
-                : NULL;
+    text = pl_json_text(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     json_decref(root);
     n = text ? strlen(text) : 0;
     if (!text || !(line = realloc(text, n + 2))) {

@@ -261,7 +261,7 @@ static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
     for (size_t i = 0; i < d->without_count; i++)
         json_array_append_new(without, json_string(d->without[i]));
     json_object_set_new(data, "without", without);
-    what = data && !pl_json_failed() ? pl_json_text(data, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    what = pl_json_text(data, JSON_COMPACT | JSON_SORT_KEYS);
     if (what) EVP_Digest(what, strlen(what), hash, NULL, EVP_sha256(), NULL);
     for (int i = 0; what && i < (TRAIN_DATA_NAME - 1) / 2; i++)
         snprintf(text + 2 * i, 3, "%02x", hash[i]);

@@ -99,9 +99,9 @@ int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer,
     snprintf(name, sizeof name, "checkpoint-%06llu.safetensors", (unsigned long long)step);
     path = pl_path_join(folder, name);
     /* Everything that --resume and generate need besides the tensors is in the metadata. */
+    pl_json_begin();
     c.config = pl_dalle_config_to_json(&model->config);
     c.alias = aliases(model);
-    pl_json_begin(); /* the codec that has no memory is left out as if there were none */
     c.training = json_pack("{s:I, s:I, s:s*, s:O?}", "step", (json_int_t)step, "optimizer_steps",
                            (json_int_t)pl_optimizer_steps(optimizer), "codec",
                            codec && *codec ? codec : NULL, "data", position);

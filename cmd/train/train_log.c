@@ -82,7 +82,7 @@ int train_log_open(struct train_log *log, const char *folder, uint64_t step, str
 /* Takes the entry. An entry that is NULL (no memory) is an error as well. */
 int train_log_put(struct train_log *log, json_t *entry, struct pl_err *err)
 {
-    char *line = entry ? pl_json_text(entry, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    char *line = pl_json_text(entry, JSON_COMPACT | JSON_PRESERVE_ORDER);
     int failed;
     json_decref(entry);
     if (!line) return pl_fail(err, PL_ENOMEM, "%s: no memory for a line", log->path);

@@ -45,7 +45,7 @@ static int write_codes(const char *path, const int32_t *code, const struct pl_pi
     names = json_array();
     for (size_t i = 0; i < p->count; i++) json_array_append_new(names, json_string(p->name[i]));
     text = pl_json_text(names, JSON_COMPACT);
-    rc = w && text && !pl_json_failed() ? pl_safetensors_writer_meta(w, "names", text) : PL_ENOMEM;
+    rc = w && text ? pl_safetensors_writer_meta(w, "names", text) : PL_ENOMEM;
     if (!rc) rc = pl_safetensors_writer_add(w, "codes", PL_I32, 3, shape, code);
     rc = rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc))
             : pl_safetensors_write(w, path, err);

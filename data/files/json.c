@@ -104,25 +104,17 @@ void pl_json_begin(void)
     load.failed = 0;
 }
 
+int pl_json_failed(void) { return load.failed; }
+
 char *pl_json_text(const json_t *root, size_t flags)
 {
-    int before = load.failed;
-    char *text;
-    pl_json_begin();
-    text = json_dumps(root, flags); /* leaves out a name for which its buffer cannot grow */
-    if (load.failed) {
+    char *text = root && !load.failed ? json_dumps(root, flags) : NULL;
+    if (load.failed) { /* dumping, too, leaves out a name for which its buffer cannot grow */
         free(text);
         text = NULL;
     }
-    load.failed |= before;
+    load.failed = 0; /* told once */
     return text;
-}
-
-int pl_json_failed(void) { return load.failed; }
-
-char *pl_json_built(const json_t *root, size_t flags)
-{
-    return root && !load.failed ? pl_json_text(root, flags) : NULL;
 }
 
 int pl_json_status(void) { return load.failed ? PL_ENOMEM : PL_EFORMAT; }

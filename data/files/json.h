@@ -11,9 +11,6 @@
 json_t *pl_json_load(const char *text, size_t bytes, size_t flags, json_error_t *why);
 int pl_json_status(void);
 
-/* json_dumps() that returns NULL without memory, too. The caller frees it with free(). */
-char *pl_json_text(const json_t *root, size_t flags);
-
 /* An object's whole number from `least` to 2^24, which no size of a model reaches. PL_EFORMAT: it
  * is missing or another one; `where` begins the sentence. */
 int pl_json_int(int *out, const json_t *object, const char *key, int least, const char *where,
@@ -24,7 +21,9 @@ int pl_json_int(int *out, const json_t *object, const char *key, int least, cons
 void pl_json_begin(void);
 int pl_json_failed(void);
 
-/* pl_json_text() of the values built since pl_json_begin(): NULL if anything is missing in them. */
-char *pl_json_built(const json_t *root, size_t flags);
+/* json_dumps() of values that were read, or built since pl_json_begin(). NULL: root is NULL, or
+ * memory has run out meanwhile, and something is missing in them; then all begins anew. The caller
+ * frees it with free(). */
+char *pl_json_text(const json_t *root, size_t flags);
 
 #endif

@@ -20,7 +20,9 @@ static const char *const types[PL_DTYPES] = {
 };
 
 const char *pl_dtype_name(enum pl_dtype t) { return types[t]; }
-int pl_dtype_parse(const char *name)
+
+/* -1: none has this name. */
+static int dtype_of(const char *name)
 {
     for (int i = 0; i < PL_DTYPES; i++)
         if (!strcmp(types[i], name)) return i;
@@ -62,7 +64,7 @@ static int parse_tensor(struct st_file *f, struct st_tensor *t, const char *name
            *range = json_object_get(entry, "data_offsets");
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     json_int_t begin, end;
-    int type = dtype ? pl_dtype_parse(dtype) : -1;
+    int type = dtype ? dtype_of(dtype) : -1;
     if (type < 0)
         return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: dtype %.20s is not a known one",
                        f->path, name, dtype ? dtype : "(none)");
@@ -298,21 +300,21 @@ static int by_name(const void *a, const void *b)
 /* The header, padded with spaces so that the data begins at a multiple of 8. */
 static char *header_text(struct st_writer *w, size_t *bytes)
 {
-    json_t *root = json_object();
+    json_t *root;
     char *text = NULL, *padded;
     json_int_t at = 0;
     size_t n;
-    int failed = !root;
-    if (!failed && json_object_size(w->meta))
-        failed |= json_object_set(root, "__metadata__", w->meta);
-    for (size_t i = 0; !failed && i < w->count; i++) {
+    int failed = 0;
+    pl_json_begin();
+    root = json_object();
+    if (json_object_size(w->meta)) json_object_set(root, "__metadata__", w->meta);
+    for (size_t i = 0; i < w->count; i++) {
         const struct pending *t = &w->list[i];
         json_t *shape = json_array(), *entry;
-        for (int k = 0; k < t->dims; k++)
-            failed |= json_array_append_new(shape, json_integer(t->shape[k]));
+        for (int k = 0; k < t->dims; k++) json_array_append_new(shape, json_integer(t->shape[k]));
         entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[t->dtype], "shape", shape,
                           "data_offsets", at, at + (json_int_t)t->bytes);
-        failed |= !entry || json_object_set_new(root, t->name, entry);
+        failed |= json_object_set_new(root, t->name, entry); /* a name that is not UTF-8 */
         at += (json_int_t)t->bytes;
     }
     if (!failed) text = pl_json_text(root, JSON_COMPACT);

@@ -6,9 +6,8 @@
 #include "ref/dtype.h"
 #include "mapping.h"
 
-/* The format's name of an element type ("F32"); the type of a name, or -1. */
+/* The format's name of an element type: "F32". */
 const char *pl_dtype_name(enum pl_dtype t);
-int pl_dtype_parse(const char *name);
 
 struct st_tensor {
     const char *name; /* owned by the file; contains no zero byte */

@@ -23,7 +23,7 @@ static void state_name(char *name, const struct pl_params *p, const struct pl_op
 
 static int add_json(struct st_writer *w, const char *key, json_t *value)
 {
-    char *text = value ? pl_json_text(value, JSON_COMPACT) : NULL;
+    char *text = pl_json_text(value, JSON_COMPACT);
     int rc;
     if (!value) return PL_OK;
     if (!text) return PL_ENOMEM;

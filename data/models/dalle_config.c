@@ -244,24 +244,21 @@ static void kind_name(char *name, size_t size, const struct pl_dalle_block *b)
 json_t *pl_dalle_config_to_json(const struct pl_dalle_config *c)
 {
     json_t *root = json_object(), *kinds = json_array(), *groups = json_array();
-    int bad = json_object_set_new(root, "name", json_string(c->name));
+    json_object_set_new(root, "name", json_string(c->name));
     for (size_t i = 0; i < PL_COUNT(sizes); i++)
-        bad |= json_object_set_new(root, sizes[i].key,
-                                   json_integer(*(const int *)((const char *)c + sizes[i].member)));
+        json_object_set_new(root, sizes[i].key,
+                            json_integer(*(const int *)((const char *)c + sizes[i].member)));
     for (int l = 0; l < c->L; l++) {
         char name[48], group[16];
         kind_name(name, sizeof name, &c->block[l]);
         snprintf(group, sizeof group, "%d", c->block[l].group);
-        bad |= json_array_append_new(kinds, json_string(name));
-        bad |= json_array_append_new(groups, json_string(group));
+        json_array_append_new(kinds, json_string(name));
+        json_array_append_new(groups, json_string(group));
     }
-    bad |= json_object_set_new(root, "pad", json_integer(c->pad));
-    bad |= json_object_set_new(root, "loss_img_weight", json_real(c->image_weight));
-    bad |= json_object_set_new(root, "share_input_output_emb",
-                               json_boolean(!c->separate_embedding));
-    bad |= json_object_set_new(root, "attn_types", kinds);
-    bad |= json_object_set_new(root, "shared_ids", groups);
-    if (!bad) return root;
-    json_decref(root);
-    return NULL;
+    json_object_set_new(root, "pad", json_integer(c->pad));
+    json_object_set_new(root, "loss_img_weight", json_real(c->image_weight));
+    json_object_set_new(root, "share_input_output_emb", json_boolean(!c->separate_embedding));
+    json_object_set_new(root, "attn_types", kinds);
+    json_object_set_new(root, "shared_ids", groups);
+    return root;
 }

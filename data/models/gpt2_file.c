@@ -237,30 +237,27 @@ int pl_gpt2_export(const struct pl_gpt2 *m, int end, const char *folder, struct 
     struct pl_gpt2 whole = { 0 };
     char *weights = pl_path_join(folder, "model.safetensors"),
          *path = pl_path_join(folder, "config.json");
-    json_t *more = json_pack("{s:s,s:[s],s:s,s:f,s:b}", "model_type", "gpt2", "architectures",
-                             "GPT2LMHeadModel", "activation_function", "gelu_new",
-                             "layer_norm_epsilon", 1e-5, "tie_word_embeddings", 1);
-    json_t *config = config_json(&m->config);
+    json_t *config;
     char *text = NULL;
-    int rc = weights && path && more && config && !json_object_update(config, more) ? PL_OK
-                                                                                    : PL_ENOMEM;
+    int rc = weights && path ? PL_OK : PL_ENOMEM;
+    pl_json_begin();
+    config = config_json(&m->config);
+    json_object_update_new(config,
+                           json_pack("{s:s,s:[s],s:s,s:f,s:b,s:o,s:o}", "model_type", "gpt2",
+                                     "architectures", "GPT2LMHeadModel", "activation_function",
+                                     "gelu_new", "layer_norm_epsilon", 1e-5, "tie_word_embeddings",
+                                     1, "bos_token_id", end < 0 ? json_null() : json_integer(end),
+                                     "eos_token_id", end < 0 ? json_null() : json_integer(end)));
     if (!rc && m->config.groups && !(rc = unshare(&whole, m))) {
         json_object_del(config, "n_group");
         m = &whole;
     }
-    if (!rc &&
-        json_object_set_new(config, "bos_token_id", end < 0 ? json_null() : json_integer(end)))
-        rc = PL_ENOMEM;
-    if (!rc &&
-        json_object_set_new(config, "eos_token_id", end < 0 ? json_null() : json_integer(end)))
-        rc = PL_ENOMEM;
     if (!rc && !(text = pl_json_text(config, JSON_INDENT(2)))) rc = PL_ENOMEM;
     if (rc) pl_fail(err, rc, "%s: no memory", folder);
     if (!rc) rc = pl_gpt2_save(m, NULL, NULL, weights, err);
     if (!rc) rc = pl_file_write(path, text, strlen(text), err);
     pl_gpt2_clear(&whole);
     json_decref(config);
-    json_decref(more);
     free(text);
     free(path);
     free(weights);

@@ -71,7 +71,7 @@ int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct p
     int rc;
     pl_json_begin();
     json = pl_vqgan_config_json(&m->config);
-    text = pl_json_built(json, JSON_COMPACT);
+    text = pl_json_text(json, JSON_COMPACT);
     rc = copy && w && text ? PL_OK : PL_ENOMEM;
     if (!rc) rc = pl_safetensors_writer_meta(w, "format", "pt");
     if (!rc) rc = pl_safetensors_writer_meta(w, "config", text);

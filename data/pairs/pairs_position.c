@@ -63,26 +63,23 @@ static json_t *identity(const struct pairs *p)
 char *pl_pairs_save(const struct pairs *p, const struct pairs_position *position)
 {
     char rng[4 * 16 + 1];
-    json_t *locations = json_array(), *root;
+    json_t *locations, *root;
     char *text;
-    int failed = !locations;
+    pl_json_begin();
+    locations = json_array();
     snprintf(rng, sizeof rng, "%016llx%016llx%016llx%016llx", (unsigned long long)position->rng[0],
              (unsigned long long)position->rng[1], (unsigned long long)position->rng[2],
              (unsigned long long)position->rng[3]);
-    for (size_t i = 0; !failed && i < position->count; i++) /* shard, row, shard, row, ... */
-        failed = json_array_append_new(locations, json_integer(position->location[i].shard)) ||
-                 json_array_append_new(locations,
-                                       json_integer((json_int_t)position->location[i].row));
-    if (failed) {
-        json_decref(locations);
-        return NULL;
+    for (size_t i = 0; i < position->count; i++) { /* shard, row, shard, row, ... */
+        json_array_append_new(locations, json_integer(position->location[i].shard));
+        json_array_append_new(locations, json_integer((json_int_t)position->location[i].row));
     }
     root = json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "data", identity(p), "given",
                      (json_int_t)position->given, "epoch", (json_int_t)position->epoch, "at_shard",
                      (json_int_t)position->at_shard, "at_row", (json_int_t)position->at_row, "rng",
                      rng, "now", save_counts(&position->now), "last", save_counts(&position->last),
                      "places", locations);
-    text = root ? pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    text = pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(root);
     return text;
 }

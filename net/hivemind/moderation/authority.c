@@ -176,7 +176,7 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
  * 500 without memory. */
 static int answer(struct bytes *json, int status, json_t *o)
 {
-    char *text = pl_json_built(o, JSON_COMPACT);
+    char *text = pl_json_text(o, JSON_COMPACT);
     int rc = text ? bytes_add(json, text, strlen(text)) : PL_ENOMEM;
     free(text);
     json_decref(o);

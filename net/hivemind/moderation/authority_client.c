@@ -94,7 +94,7 @@ static char *body_for(const struct rsa_key *key)
     pl_json_begin();
     o = json_pack("{s:{s:o}}", "experiment_join_input", "peer_public_key",
                   json_stringn((const char *)bytes_at(&key->text), bytes_length(&key->text)));
-    text = pl_json_built(o, JSON_COMPACT);
+    text = pl_json_text(o, JSON_COMPACT);
     json_decref(o);
     return text;
 }

@@ -105,7 +105,7 @@ int manifest_write(char **text, const struct run_manifest *m, struct pl_err *err
     /* Keys in order and no spaces: the same settings are the same bytes. */
     pl_json_begin();
     root = to_json(m);
-    *text = pl_json_built(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    *text = pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     json_decref(root);
     if (!*text) return pl_fail(err, PL_ENOMEM, "manifest: no memory");
     if (strlen(*text) <= MANIFEST_BYTES_MAX) return PL_OK;
@@ -246,7 +246,7 @@ static int compare_models(struct pl_err *all, const struct run_manifest *ours,
     pl_json_begin();
     a = pl_dalle_config_to_json(&ours->config);
     b = pl_dalle_config_to_json(&theirs->config);
-    failed = !a || !b || pl_json_failed();
+    failed = pl_json_failed();
     if (!failed) {
         json_object_del(a, "name");
         json_object_del(b, "name");

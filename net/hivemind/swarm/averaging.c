@@ -127,7 +127,7 @@ int named_tensors_write(const struct named_tensors *t, const char *path, struct 
         json_array_append_new(names, json_string(t->name[i]));
     }
     /* A safetensors file has no order of its own: its header is a map by name. */
-    text = pl_json_built(names, JSON_COMPACT);
+    text = pl_json_text(names, JSON_COMPACT);
     if (!rc) rc = text ? pl_safetensors_writer_meta(w, "param_order", text) : PL_ENOMEM;
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
     else rc = pl_safetensors_write(w, path, err);

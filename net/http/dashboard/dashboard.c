@@ -63,7 +63,7 @@ static const char *type_of(const char *name)
 
 static char *dump(const json_t *o)
 {
-    return o ? pl_json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(13)) : NULL;
+    return pl_json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(13));
 }
 
 static int put(struct dashboard *d, const char *path, const json_t *o, struct pl_err *err)
@@ -81,14 +81,14 @@ static int put(struct dashboard *d, const char *path, const json_t *o, struct pl
 static char *data_script(const struct dashboard *d, int live)
 {
     json_t *root;
-    char *json = NULL, *script = NULL;
+    char *json, *script = NULL;
     pl_json_begin();
     root = json_pack("{s:b, s:o}", "live", live, "calculator", pl_memory_models_to_json());
-    if (root && !live)
+    if (!live)
         json_object_update_new(root, json_pack("{s:O?, s:O?, s:O?, s:O?, s:O?}", "state", d->state,
                                                "peers", d->peers, "history", d->points, "board",
                                                d->board, "files", d->files));
-    if (!pl_json_failed()) json = dump(root);
+    json = dump(root);
     if (json && asprintf(&script, "globalThis.potluckData = %s;\n", json) < 0) script = NULL;
     free(json);
     json_decref(root);
@@ -140,8 +140,7 @@ static int publish_history(struct dashboard *d, double now, struct pl_err *err)
         pl_json_begin();
         d->points = feed_history_json(points, n);
         d->board = feed_board_json(accounts, m, lanes, k);
-        if (!d->points || !d->board || pl_json_failed())
-            rc = pl_fail(err, PL_ENOMEM, "page: out of memory");
+        if (pl_json_failed()) rc = pl_fail(err, PL_ENOMEM, "page: out of memory");
     }
     free(points);
     free(accounts);
@@ -160,8 +159,7 @@ static int publish_state(struct dashboard *d, const struct feed_state *s,
     pl_json_begin();
     d->state = feed_state_json(s);
     d->peers = feed_peers_json(peers, count);
-    if (!d->state || !d->peers || pl_json_failed())
-        return pl_fail(err, PL_ENOMEM, "page: out of memory");
+    if (pl_json_failed()) return pl_fail(err, PL_ENOMEM, "page: out of memory");
     if (!d->server) return PL_OK;
     if ((rc = put(d, "/api/state.json", d->state, err)) ||
         (rc = put(d, "/api/peers.json", d->peers, err)))

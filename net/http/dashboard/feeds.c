@@ -52,7 +52,7 @@ static json_t *totals_json(const int64_t total[HISTORY_COUNTS])
 static json_t *by_resource(const size_t n[RESOURCES])
 {
     json_t *o = json_object();
-    for (enum resource k = 0; o && k < RESOURCES; k++)
+    for (enum resource k = 0; k < RESOURCES; k++)
         json_object_set_new(o, resource_name(k), json_integer((json_int_t)n[k]));
     return o;
 }
@@ -80,58 +80,46 @@ json_t *feed_state_json(const struct feed_state *s)
         "total_steps", s->total_steps ? json_integer(s->total_steps) : json_null(), "samples",
         (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients", (json_int_t)s->clients,
         "rows", (json_int_t)s->rows, "phase", phase[s->phase]);
-    if (o && (json_object_set_new(o, "held_out", number_of(s->held_out)) ||
-              json_object_set_new(o, "status", json_string(status[s->status])) ||
-              json_object_set_new(o, "seen", s->seen > 0 ? json_real(s->seen) : json_null()) ||
-              json_object_set_new(o, "throughput", number_of(s->throughput)) ||
-              json_object_set_new(o, "averaging_share", number_of(s->averaging_share)) ||
-              json_object_set_new(o, "history_version", json_integer(s->history_version)) ||
-              json_object_set_new(o, "files_version", json_integer(s->files_version)) ||
-              json_object_set_new(o, "searching", json_integer((json_int_t)s->searching)) ||
-              json_object_set_new(o, "banned", json_integer((json_int_t)s->banned)) ||
-              json_object_set_new(o, "resources",
-                                  s->resources ? feed_resources_json(s->resources) : json_null()) ||
-              json_object_set_new(o, "rounds", totals_json(s->total)))) {
-        json_decref(o);
-        return NULL;
-    }
+    json_object_update_new(
+        o, json_pack("{s:o, s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "held_out",
+                     number_of(s->held_out), "status", status[s->status], "seen",
+                     s->seen > 0 ? json_real(s->seen) : json_null(), "throughput",
+                     number_of(s->throughput), "averaging_share", number_of(s->averaging_share),
+                     "history_version", (json_int_t)s->history_version, "files_version",
+                     (json_int_t)s->files_version, "searching", (json_int_t)s->searching, "banned",
+                     (json_int_t)s->banned, "resources",
+                     s->resources ? feed_resources_json(s->resources) : json_null(), "rounds",
+                     totals_json(s->total)));
     return o;
 }
 
 /* Fields of RUN_report, which only peers of this implementation store; null for others. */
-static int add_report(json_t *o, const struct report_record *r)
+static json_t *report_json(const struct report_record *r)
 {
     static const char *const reach[] = { "unknown", "direct", "relayed", "none" };
-    json_t *more = r ? json_pack("{s:s?, s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
-                                 "called", *r->name ? r->name : NULL, "version", r->version,
-                                 "device", *r->device ? r->device : NULL, "banned",
-                                 (json_int_t)r->banned, "reach", reach[r->reach], "rounds",
-                                 (json_int_t)r->rounds, "failed", (json_int_t)r->failed, "retried",
-                                 (json_int_t)r->retried, "sent", (json_int_t)r->sent, "received",
-                                 (json_int_t)r->received, "compression",
-                                 number_of(saved_by((double)r->uncompressed, (double)r->sent)),
-                                 "held_out", number_of(r->held_out))
-                     : json_pack("{s:n, s:n, s:n, s:n}", "called", "version", "device", "reach");
-    int rc = more ? json_object_update(o, more) : -1;
-    json_decref(more);
-    return rc;
+    return r ? json_pack("{s:s?, s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "called",
+                         *r->name ? r->name : NULL, "version", r->version, "device",
+                         *r->device ? r->device : NULL, "banned", (json_int_t)r->banned, "reach",
+                         reach[r->reach], "rounds", (json_int_t)r->rounds, "failed",
+                         (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
+                         (json_int_t)r->sent, "received", (json_int_t)r->received, "compression",
+                         number_of(saved_by((double)r->uncompressed, (double)r->sent)), "held_out",
+                         number_of(r->held_out))
+             : json_pack("{s:n, s:n, s:n, s:n}", "called", "version", "device", "reach");
 }
 
 /* Round-trip time from the dashboard's machine; null if it was not measured. */
-static int add_distance(json_t *o, const struct distance *d)
+static json_t *distance_json(const struct distance *d)
 {
-    json_t *more = d ? json_pack("{s:b, s:b, s:o}", "answers", isfinite(d->rtt_s), "relayed",
-                                 d->relayed, "round_trip_ms", number_of(1e3 * d->rtt_s))
-                     : json_pack("{s:n, s:n, s:n}", "answers", "relayed", "round_trip_ms");
-    int rc = more ? json_object_update(o, more) : -1;
-    json_decref(more);
-    return rc;
+    return d ? json_pack("{s:b, s:b, s:o}", "answers", isfinite(d->rtt_s), "relayed", d->relayed,
+                         "round_trip_ms", number_of(1e3 * d->rtt_s))
+             : json_pack("{s:n, s:n, s:n}", "answers", "relayed", "round_trip_ms");
 }
 
 json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
 {
     json_t *list = json_array();
-    for (size_t i = 0; list && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct feed_peer *p = &peers[i];
         const struct progress_record *g = p->progress;
         const struct metrics_record *m = p->metrics;
@@ -153,14 +141,9 @@ json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
                       m && m->mini_steps > 0 ? number_of(m->loss / (double)m->mini_steps)
                                              : json_null(),
                       "seen", number_of(p->seen));
-        if (!o || add_report(o, p->report) || add_distance(o, p->distance)) {
-            json_decref(o);
-            o = NULL;
-        }
-        if (json_array_append_new(list, o)) {
-            json_decref(list);
-            list = NULL;
-        }
+        json_object_update_new(o, report_json(p->report));
+        json_object_update_new(o, distance_json(p->distance));
+        json_array_append_new(list, o);
     }
     return list;
 }
@@ -171,24 +154,19 @@ json_t *feed_history_json(const struct history_point *points, size_t count)
                                            "samples",  "loss", "samples_per_second",
                                            "held_out", "sent", "failed" };
     json_t *root = json_object();
-    for (size_t c = 0; root && c < PL_COUNT(columns); c++) {
+    for (size_t c = 0; c < PL_COUNT(columns); c++) {
         /* By columns, not by points: each name appears once, not once for each point. */
         json_t *list = json_array();
-        int bad = !list;
-        for (size_t i = 0; !bad && i < count; i++) {
+        for (size_t i = 0; i < count; i++) {
             const struct history_point *p = &points[i];
             const double values[] = { p->time,          (double)p->step,
                                       (double)p->peers, (double)p->samples,
                                       p->loss,          p->samples_per_second,
                                       p->held_out,      p->sent,
                                       p->failed };
-            bad = json_array_append_new(list, number_of(values[c]));
+            json_array_append_new(list, number_of(values[c]));
         }
-        if (bad || json_object_set(root, columns[c], list)) {
-            json_decref(root);
-            root = NULL;
-        }
-        json_decref(list);
+        json_object_set_new(root, columns[c], list);
     }
     return root;
 }
@@ -199,9 +177,8 @@ static json_t *lane_json(const char *key, const struct history_lane_point *point
     static const char *const columns[HISTORY_LANES] = { "computed", "waited", "averaged",
                                                         "shared" };
     json_t *lane = json_pack("{s:[]}", "time");
-    for (int k = 0; lane && k < HISTORY_LANES; k++)
-        json_object_set_new(lane, columns[k], json_array());
-    for (size_t i = 0; lane && i < count; i++) {
+    for (int k = 0; k < HISTORY_LANES; k++) json_object_set_new(lane, columns[k], json_array());
+    for (size_t i = 0; i < count; i++) {
         if (strcmp(points[i].key, key)) continue;
         json_array_append_new(json_object_get(lane, "time"), json_real(points[i].time));
         for (int k = 0; k < HISTORY_LANES; k++)
@@ -217,23 +194,20 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count,
                         const struct history_lane_point *points, size_t point_count)
 {
     json_t *list = json_array();
-    for (size_t i = 0; list && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct history_account *a = &accounts[i];
         struct peer_id peer = { 0 };
         char id[PEER_ID_TEXT_MAX], name[20];
-        json_t *o;
         if (*a->peer) peer_id_from_text(&peer, a->peer, strlen(a->peer));
         names(id, name, a->key, &peer);
-        o = json_pack("{s:i, s:s, s:s?, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "rank",
-                      (int)i + 1, "name", name, "called", *a->name ? a->name : NULL, "id", id,
-                      "key", a->key, "samples", (json_int_t)a->samples, "steps",
-                      (json_int_t)a->steps, "seconds", number_of(a->seconds), "first",
-                      number_of(a->first), "last", number_of(a->last), "lane",
-                      lane_json(a->key, points, point_count));
-        if (json_array_append_new(list, o)) {
-            json_decref(list);
-            list = NULL;
-        }
+        json_array_append_new(list,
+                              json_pack("{s:i, s:s, s:s?, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o}",
+                                        "rank", (int)i + 1, "name", name, "called",
+                                        *a->name ? a->name : NULL, "id", id, "key", a->key,
+                                        "samples", (json_int_t)a->samples, "steps",
+                                        (json_int_t)a->steps, "seconds", number_of(a->seconds),
+                                        "first", number_of(a->first), "last", number_of(a->last),
+                                        "lane", lane_json(a->key, points, point_count)));
     }
     return list;
 }

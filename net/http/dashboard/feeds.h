@@ -43,7 +43,7 @@ struct feed_state {
     const struct resources *resources; /* of the page's own peer; borrowed; NULL: it has none */
 };
 
-/* Each returns NULL without memory. */
+/* The caller decrefs them, and asks pl_json_failed() whether all is in them. */
 json_t *feed_state_json(const struct feed_state *s);
 /* How much of a peer each scope uses, and the limits; 0: none. */
 json_t *feed_resources_json(const struct resources *r);

@@ -26,7 +26,7 @@ static int call(struct upload *u, json_t **answer, const char *url, const char *
 {
     char accept[80], content[80];
     const char *headers[] = { accept, content, NULL };
-    char *text = pl_json_built(body, JSON_COMPACT);
+    char *text = pl_json_text(body, JSON_COMPACT);
     struct upload_reply x;
     int rc;
     json_decref(body);
@@ -277,11 +277,11 @@ static int commit(struct upload *u, int storage)
     int rc = api(url, u, "commit");
     pl_json_begin();
     line = commit_line(u, storage);
-    second = pl_json_built(line, JSON_COMPACT);
+    second = pl_json_text(line, JSON_COMPACT);
     snprintf(summary, sizeof summary, "Upload %.200s with potluck", u->o->name);
     head = json_pack("{s:s, s:{s:s, s:s}}", "key", "header", "value", "summary", summary,
                      "description", "");
-    first = pl_json_built(head, JSON_COMPACT);
+    first = pl_json_text(head, JSON_COMPACT);
     if (!rc && (!first || !second)) rc = no_memory(u);
     if (!rc) {
         pl_buffer_add(&body, first, strlen(first));

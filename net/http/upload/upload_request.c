@@ -228,7 +228,7 @@ int upload_remember(struct upload *u, json_t *state)
     pl_json_begin();
     if (!json_object_set_new(state, "to", json_string(u->url)) &&
         !json_object_set_new(state, "sha256", json_string(u->sha256)))
-        text = pl_json_built(state, JSON_INDENT(1));
+        text = pl_json_text(state, JSON_INDENT(1));
     rc = text ? pl_file_write(path, text, strlen(text), u->err)
               : pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
     free(text);
