@@ -68,8 +68,8 @@ size_t link_peer_of(const struct peer_id *id)
 
 int link_hops(size_t peers) { return 1 + (int)ceil(log((double)peers) / log(20)); }
 
-/* As the run's: nine tenths in matrices of 4 M, the rest in tensors that are just too small for 8
- * bits. */
+/* As a transformer's: nine tenths in matrices of 4 M, the rest in tensors that are just too small for
+ * 8 bits, so many behind each matrix. */
 void link_tensors(size_t **elements, enum pl_compression **method, size_t *count, size_t values)
 {
     const size_t matrix = 4u << 20, vector = PL_WIRE_ADAPTIVE - 1;
@@ -79,10 +79,12 @@ void link_tensors(size_t **elements, enum pl_compression **method, size_t *count
     *elements = calloc(*count + 1, sizeof **elements);
     *method = calloc(*count + 1, sizeof **method);
     if (!*elements || !*method) return;
-    for (size_t i = 0; i < *count; i++) {
-        (*elements)[i] = i < matrices ? matrix : rest < vector ? rest : vector;
-        (*method)[i] = i < matrices ? PL_COMPRESS_UNIFORM8 : PL_COMPRESS_FLOAT16;
-        if (i >= matrices) rest -= (*elements)[i];
+    for (size_t i = 0, placed = 0; i < *count; i++) {
+        const int is_matrix = placed * *count <= i * matrices && placed < matrices;
+        (*elements)[i] = is_matrix ? matrix : rest < vector ? rest : vector;
+        (*method)[i] = is_matrix ? PL_COMPRESS_UNIFORM8 : PL_COMPRESS_FLOAT16;
+        if (is_matrix) placed++;
+        else rest -= (*elements)[i];
     }
 }
 

@@ -73,7 +73,7 @@ static int count_looks(struct world *w, size_t count, size_t *looks)
     const size_t each = w->o.peers / count;
     const double speed = 1 / LOCAL_BATCH,
                  target = speed * w->o.accumulate_s * (double)(each * count);
-    const struct progress_local mine = { 0, 0, speed };
+    const struct progress_local mine = { .samples_per_second = speed };
     if (!records) return PL_ENOMEM;
     *looks = FRESH_LOOKS;
     for (double now = 0; now < w->o.accumulate_s; ++*looks) {

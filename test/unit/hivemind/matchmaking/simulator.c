@@ -158,17 +158,18 @@ static void the_grid_fits_itself(void **state)
 }
 
 /* Steps that are shorter than a record's life: a peer that has died without notice is expected in
- * one of them, not in all until its record has expired, which would make 1.6 of it. */
+ * one of them, not in all until its record has expired, which would make 0.9 of it. */
 static void dead_peer_is_expected_once(void **state)
 {
     struct world_options o = calm(40);
     struct world_result r;
     o.steps = 60;
     o.measured = o.warm = 0;
-    o.accumulate_s = 20;
+    o.accumulate_s = 5;
+    o.values = 100000;
     o.life_s = 600;
     r = run(&o);
-    assert_true(r.dead > 0 && r.dead < 1.2);
+    assert_true(r.dead > 0 && r.dead < 0.5);
 }
 
 /* Every peer reads every record. */
