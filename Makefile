@@ -7,6 +7,7 @@ CC       ?= cc
 FAST_CC  ?= $(CC) # of fast/: riscv64 takes clang 18 or later for its vectors
 AR       ?= ar
 OBJCOPY  ?= objcopy
+STRIP    ?= strip
 NVCC     ?= nvcc
 CLANG    ?= clang
 PREFIX   ?= /usr/local

@@ -16,5 +16,7 @@ if [ "$ARCH" = riscv64 ]; then
 fi
 command -v ccache >/dev/null && cc="ccache $cc" fast_cc="ccache $fast_cc"
 export PKG_CONFIG_LIBDIR="$root/usr/lib/$triple/pkgconfig:$root/usr/share/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
+# A wheel is named after that processor, and holds the libraries from there.
+export WHEEL_PLATFORM="linux-${triple%%-*}" WHEEL_LIBRARIES="$root/usr/lib/$triple:$root/lib/$triple"
 stdcxx=$(find "$root/usr/lib/gcc/$triple" -name libstdc++.a | head -n 1)
-exec make STATIC_LDFLAGS="-L$(dirname "$stdcxx")" BUILD="${BUILD:-build}/cross/$ARCH" NVCC= CC="$cc" FAST_CC="$fast_cc" AR=$triple-ar LD=$triple-ld OBJCOPY=$triple-objcopy "$@"
+exec make STATIC_LDFLAGS="-L$(dirname "$stdcxx")" BUILD="${BUILD:-build}/cross/$ARCH" NVCC= CC="$cc" FAST_CC="$fast_cc" AR=$triple-ar LD=$triple-ld OBJCOPY=$triple-objcopy STRIP=$triple-strip "$@"

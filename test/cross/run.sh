@@ -72,6 +72,11 @@ if [ "${PART:-all}" != quick ] && [ "$ARCH" = arm64 ]; then
     counted "golden quant, static program" env -u QEMU_LD_PREFIX $qemu "$built/static/potluck" conform --golden test/golden/quant --backend fast
 fi
 
+# The wheel: pip unpacks it, and that processor's Python uses it.
+if [ "${PART:-all}" != quick ] && [ "$ARCH" = arm64 ] && [ -n "$qemu" ]; then
+    counted "the wheel" env -u PL_FAST_ISA ARCH=$ARCH POTLUCK="${BUILD:-build}/potluck" sh test/program/wheel.sh
+fi
+
 # --- a peer of this machine and an emulated one average a file of tensors
 
 native=${BUILD:-build}/potluck

@@ -52,7 +52,7 @@ for deb in "$state"/archives/*.deb; do dpkg-deb -x "$deb" "$root"; done
 # at this machine's root; what update-alternatives would have linked is linked.
 for lib in lib lib64; do [ ! -e "$root/usr/$lib" ] || [ -e "$root/$lib" ] || ln -s usr/$lib "$root/$lib"; done
 find "$root" -type l -lname '/*' | while read -r link; do ln -sf "$root$(readlink "$link")" "$link"; done
-for file in libopenblas.so libopenblas.so.0; do ln -sf "openblas-pthread/$file" "$root/usr/lib/$triple/$file"; done
+for file in libopenblas.so libopenblas.so.0 libblas.so.3 liblapack.so.3; do ln -sf "openblas-pthread/$file" "$root/usr/lib/$triple/$file"; done
 cp "$root/usr/include/$triple"/openblas-pthread/*.h "$root/usr/include/$triple/"
 for file in "$root"/usr/lib/llvm-*/lib/clang/*/include/omp.h; do [ ! -e "$file" ] || ln -sf "$file" "$root/usr/include/"; done
 echo "$wanted" >"$root/unpacked"
