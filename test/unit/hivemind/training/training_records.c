@@ -137,10 +137,13 @@ static void others_may_be_in_another_group(void **state)
     assert_true(peers[0].common >= 3);
 }
 
-/* Two train; a third goes on reporting, and comes to no round: after a few rounds none waits for it. */
+/* Two train; a third goes on reporting, and comes to no round: after a few rounds none waits for it.
+ * The number of peers alone would not tell: two are also the third and one that is not a step
+ * ahead. */
 static void peer_that_only_reports_is_excluded(void **state)
 {
     struct training_view v;
+    struct attendee third;
     int64_t from = 0, start;
     double until;
     begin_with_two(0);
@@ -149,13 +152,15 @@ static void peer_that_only_reports_is_excluded(void **state)
     training_get_view(peers[0].c, &v);
     start = v.epoch;
     until = pl_seconds() + LIMIT;
-    do { /* until five steps in a row have not counted it */
+    do { /* until it has been absent, and was not counted, for five steps in a row */
         report_and_vanish(&peers[2]);
         training_get_view(peers[0].c, &v);
-        if (v.peers != 2 || !from) from = v.epoch;
+        loop_call(peers[0].loop, remember, &third);
+        if (third.misses < LIVENESS_MISSES || v.peers > 2 || !from) from = v.epoch;
     } while (v.epoch < from + 5 && v.epoch < start + 29 && pl_seconds() < until);
     end_with_two();
     if (v.epoch < from + 5) fail_msg("step %d, and it still counts", (int)v.epoch);
+    assert_false(third.is_met);
     assert_true(v.epoch < start + 16); /* before it is waited for once more */
 }
 
@@ -265,7 +270,7 @@ static void a_name_claimed_before_its_peer_reports(void **state)
     assert_int_equal(v.global_samples, 3 * BATCH);
 }
 
-/* What is under the run's key. */
+/* What is under a key of progress records. */
 struct found {
     int ended;
     size_t sums, in_sums, alone;
@@ -294,6 +299,56 @@ static void look(void *context)
     struct peer *p = context;
     struct dht_id key;
     if (!dht_id_of_text(&key, "toy_progress")) dht_node_get(p->dht, &key, 1, on_found, &found);
+}
+
+static void look_at_part(void *context)
+{
+    struct peer *p = context;
+    dht_node_get(p->dht, &p->c->report.key[1], 1, on_found, &found);
+}
+
+/* Until it has found this many peers' own records; within half of a record's life. */
+static int finds_alone(loop_fn *looks, size_t wanted)
+{
+    const double until = pl_seconds() + PROGRESS_LIFE / 2;
+    do {
+        const int before = noted(&found.ended);
+        loop_call(peers[0].loop, looks, &peers[0]);
+        assert_true(await_noted(&found.ended, before + 1, LIMIT));
+    } while (found.alone != wanted && pl_seconds() < until);
+    return found.alone == wanted;
+}
+
+static void read_level(void *context) { *(size_t *)context = peers[0].c->report.level; }
+
+static int reaches_level(size_t wanted)
+{
+    const double until = pl_seconds() + PROGRESS_LIFE / 2;
+    size_t level;
+    do {
+        for (int i = 0; i < 3 && peers[i].c; i++) training_enter(peers[i].c, 0); /* polls */
+        loop_call(peers[0].loop, read_level, &level);
+    } while (level != wanted && pl_seconds() < until);
+    return level == wanted;
+}
+
+/* Three are too many for one key; when two have left, the third reports under the run's key again.
+ * Wherever its record was before, it is withdrawn: nobody counts it twice. */
+static void records_move_with_the_size_of_the_run(void **state)
+{
+    part_peers = 2;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 3; i++) {
+        open_peer(&peers[i], i);
+        training_enter(peers[i].c, 0);
+        training_add(peers[i].c, BATCH, 1); /* it reports */
+    }
+    assert_true(reaches_level(1));
+    for (int i = 2; i > 0; i--) close_peer(&peers[i]);
+    assert_true(reaches_level(0));
+    assert_true(finds_alone(look, 1));
+    assert_true(finds_alone(look_at_part, 0));
+    part_peers = 0;
 }
 
 /* A run that is large for its keys: two trainers report in parts, each part's leader under the run's
@@ -331,6 +386,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(claimed_lead_is_not_followed, close_all),
         cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
         cmocka_unit_test_teardown(dead_peers_hold_no_newcomer_back, close_all),
+        cmocka_unit_test_teardown(records_move_with_the_size_of_the_run, close_all),
         cmocka_unit_test_teardown(parts_and_old_peers_count_once, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
