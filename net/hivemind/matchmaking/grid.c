@@ -39,6 +39,11 @@ double grid_peers(const struct grid *g, size_t reported)
     return g->met > 0 ? fmin(n, GRID_TRUST * g->met) : n;
 }
 
+size_t grid_bound(const struct grid *g, size_t peers)
+{
+    return g->met > 0 ? (size_t)fmin((double)peers, 2 * g->met) : peers;
+}
+
 /* In [0, 1), the same for all peers of an epoch: splitmix64's finalizer. */
 static double dither(int64_t epoch)
 {

@@ -48,6 +48,8 @@ void grid_hint(struct grid *g, size_t digits);
 void grid_round(struct grid *g, size_t group, size_t digits);
 /* Estimates the number of peers in the run from the number that progress records show. */
 double grid_peers(const struct grid *g, size_t reported);
+/* This number of peers, but at most twice as many as our groups show. */
+size_t grid_bound(const struct grid *g, size_t peers);
 /* The number of group bits in this epoch. */
 size_t grid_digits(double peers, int64_t epoch);
 /* Gives bits (GROUP_BITS_MAX + 1) that many digits: keeps the last ones and puts random ones in

@@ -84,12 +84,19 @@ void training_report_later(struct training *c)
 
 /* --- parts ------------------------------------------------------------------------------------ */
 
+/* A run that our groups show to be small is not in parts, whatever sums anybody signs. The smallest
+ * one that is has half as many peers as one key may have. */
+static int may_be_in_parts(const struct training *c)
+{
+    return 2 * grid_bound(&c->grid, c->o.part_peers) >= c->o.part_peers;
+}
+
 /* The run has grown or shrunk: our record moves to another part. One whose target each peer has to
  * itself is never in parts: a sum does not show the slowest. Returns 1 if it has moved. */
 static int change_level(struct training *c)
 {
-    const size_t before = c->report.level,
-                 level = parts_level(before, c->poll.others + 1, c->o.part_peers);
+    const size_t before = c->report.level, peers = grid_bound(&c->grid, c->poll.others + 1),
+                 level = parts_level(before, peers, c->o.part_peers);
     if (level == before || !c->report.has_stored || c->o.local_steps) return 0;
     c->report.level = level;
     /* Under this key our record replaces our sum; no sums are needed of levels below it. */
@@ -146,8 +153,8 @@ static size_t count_paused(struct training *c, const struct progress_record *rec
     size_t paused = 0;
     for (size_t i = 0; i < count; i++) {
         const int is_paused = records[i].is_new && c->poll.liveness.new_pause;
-        paused += (size_t)(is_paused ||
-                           reliability_is_paused(&c->reliability, now, &records[i].peer, 1));
+        if (is_paused || reliability_is_paused(&c->reliability, now, &records[i].peer, 1))
+            paused += progress_peers(&records[i]);
         c->poll.liveness.has_waited |= records[i].is_new && !is_paused;
     }
     return paused;
@@ -159,6 +166,18 @@ static size_t drop_own(struct progress_record *records, size_t count, const stru
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
         if (!peer_id_equal(&records[i].peer, self)) records[kept++] = records[i];
+    return kept;
+}
+
+/* Sums of parts do not count in a run that is small by our own groups. Where it may be in parts,
+ * but we are in none, they are as new as a peer that has come to no round. */
+static size_t judge_sums(const struct training *c, struct progress_record *records, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        records[i].is_new = records[i].peers && !c->report.level;
+        if (!records[i].peers || may_be_in_parts(c)) records[kept++] = records[i];
+    }
     return kept;
 }
 
@@ -203,6 +222,7 @@ static void update_view(struct training *c, const struct dht_result *r)
     own = own_record(c);
     /* 1. Which records are readable, not ours, and each peer's own? */
     count = n ? claims_read(records, r->dictionary.items, n) : 0;
+    count = judge_sums(c, records, count);
     count = parts_take(records, count, sum->peers ? sum : &own, sum->peers > 0, 0, c->own.epoch,
                        training_now(c));
     is_covered = c->report.level && parts_cover(records, count, &own);

@@ -42,11 +42,14 @@ static void records_are_bounded_by_groups(void **state)
 {
     struct grid g = { 0 };
     assert_true(grid_peers(&g, 100000) == 100000);
+    assert_int_equal(grid_bound(&g, 100000), 100000);
     grid_round(&g, 25, 3);
     assert_true(g.met == 200);
     assert_true(grid_peers(&g, 210) == 210);
     assert_true(grid_peers(&g, 100000) == 800);
     assert_true(grid_peers(&g, 30) == 30);
+    assert_int_equal(grid_bound(&g, 100000), 400); /* whether there are parts: parts.h */
+    assert_int_equal(grid_bound(&g, 399), 399);
     for (int i = 0; i < 20; i++) grid_round(&g, 20, 4);
     assert_true(fabs(g.met - 320) < 2);
 }
