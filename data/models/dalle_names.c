@@ -114,67 +114,37 @@ static int parse(struct called *c, const char *name)
     return 0;
 }
 
-static long find_end(const struct pl_dalle *m, const char *name)
+/* The training name of a name in any spelling; 0: it has none. */
+static int training_name(char official[2 * PL_NAME_MAX], const char *name)
 {
-    const struct {
-        const char *name;
-        size_t param;
-        int separate;
-    } ends[] = {
-        { "to_logits.0.weight", m->norm_weight, -1 },
-        { "to_logits.0.bias", m->norm_bias, -1 },
-        { "to_logits.1.weight", m->embedding, -1 },
-        { "to_logits.1.bias", m->output_bias, -1 },
-        { "text_emb.linear.weight", m->embedding, 0 },
-        { "text_emb.linear.bias", m->output_bias, 0 },
-        { "image_emb.linear.weight", m->embedding, 0 },
-        { "image_emb.linear.bias", m->output_bias, 0 },
-        { "text_emb.weight", m->text_embedding, 1 },
-        { "image_emb.weight", m->image_embedding, 1 },
-    };
-    if (!strcmp(name, "pos_emb")) return PL_DALLE_POS_EMB;
-    for (size_t i = 0; i < PL_COUNT(ends); i++)
-        if ((ends[i].separate < 0 || ends[i].separate == m->config.separate_embedding) &&
-            !strcmp(name, ends[i].name))
-            return (long)ends[i].param;
-    return PL_DALLE_NO_TENSOR;
+    struct called c;
+    if (!parse(&c, name)) return 0;
+    if (c.l < 0)
+        snprintf(official, 2 * PL_NAME_MAX, "model.%s%.*s",
+                 strcmp(c.end, "pos_emb") ? "" : "transformer.", PL_NAME_MAX, c.end);
+    else
+        snprintf(official, 2 * PL_NAME_MAX, "model.transformer.layers.blocks.%d.%s", c.l,
+                 tensors[c.tensor].training);
+    return 1;
 }
 
 long pl_dalle_find(const struct pl_dalle *m, const char *name)
 {
-    struct called c;
-    if (!parse(&c, name) || c.l >= m->config.L) return PL_DALLE_NO_TENSOR;
-    if (c.l < 0) return find_end(m, c.end);
-    return (long)tensor_index(&m->stack.blocks.list[c.l], tensors[c.tensor].member);
+    char official[2 * PL_NAME_MAX];
+    size_t count = 0;
+    struct pl_dalle_entry *list = NULL;
+    long param = PL_DALLE_NO_TENSOR;
+    if (training_name(official, name)) list = pl_dalle_state_dict(m, &count);
+    for (size_t i = 0; list && i < count; i++)
+        if (!strcmp(list[i].name, official)) param = list[i].param;
+    free(list);
+    return param;
 }
 
 long pl_dalle_find_param(const struct pl_params *params, const char *name)
 {
     char official[2 * PL_NAME_MAX];
-    struct called c;
-    if (!parse(&c, name)) return -1;
-    if (c.l < 0) snprintf(official, sizeof official, "model.%.*s", PL_NAME_MAX, c.end);
-    else
-        snprintf(official, sizeof official, "model.transformer.layers.blocks.%d.%s", c.l,
-                 tensors[c.tensor].training);
-    return pl_params_find(params, official);
-}
-
-int pl_dalle_inference_name(char *out, size_t size, const char *training)
-{
-    const char *rest = strstr(training, "layers.blocks.");
-    size_t digits;
-    int n = snprintf(out, size, "%s", training);
-    if (rest) {
-        rest += strlen("layers.blocks.");
-        digits = strspn(rest, "0123456789");
-        rest += digits + (rest[digits] == '.');
-        for (size_t i = 0; i < PL_COUNT(tensors); i++)
-            if (tensors[i].inference && !strcmp(rest, tensors[i].training))
-                n = snprintf(out, size, "%.*s%s", (int)(rest - training), training,
-                             tensors[i].inference);
-    }
-    return n >= 0 && (size_t)n < size ? PL_OK : PL_ELIMIT;
+    return training_name(official, name) ? pl_params_find(params, official) : -1;
 }
 
 /* --- angles ----------------------------------------------------------------------------------- */
@@ -197,17 +167,4 @@ int pl_dalle_set_pos_emb(struct pl_dalle *m, const float *pos_emb, struct pl_err
     if (rc == PL_OK) rc = pl_blocks_set_angles(&m->stack.blocks, angle);
     pl_free(angle);
     return rc;
-}
-
-/* --- the optimizer's order -------------------------------------------------------------------- */
-
-size_t pl_params_optimizer_order(const struct pl_params *p, size_t *order)
-{
-    size_t n = 0, decaying;
-    for (size_t i = 0; i < p->count; i++)
-        if (p->list[i].decay) order[n++] = i;
-    decaying = n;
-    for (size_t i = 0; i < p->count; i++)
-        if (!p->list[i].decay) order[n++] = i;
-    return decaying;
 }

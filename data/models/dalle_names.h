@@ -1,5 +1,4 @@
-/* dalle_names.h - the official names of tensors in checkpoints, and the order in which the
- * optimizer processes them. [spec dalle 13] */
+/* dalle_names.h - the official names of tensors in checkpoints. [spec dalle 13] */
 #ifndef PL_DALLE_NAMES_H
 #define PL_DALLE_NAMES_H
 
@@ -31,17 +30,9 @@ long pl_dalle_find(const struct pl_dalle *m, const char *name);
  * pos_emb, unknown names and repetitions of a shared tensor. */
 long pl_dalle_find_param(const struct pl_params *params, const char *name);
 
-/* The name in the inference branch (and DALLE-pytorch 1.6.6) of a training name: layers are wrapped
- * once or twice more. PL_ELIMIT if `size` is too small. */
-int pl_dalle_inference_name(char *out, size_t size, const char *training);
-
 /* Copies a checkpoint's pos_emb (S+1,R) to the model; PL_EFORMAT if two neighbouring
  * channels differ or an angle is not finite. */
 int pl_dalle_set_pos_emb(struct pl_dalle *m, const float *pos_emb, struct pl_err *err);
-
-/* The optimizer's order: first the parameters with weight decay, then the others, each in model
- * order; order (count). Returns how many decay. */
-size_t pl_params_optimizer_order(const struct pl_params *p, size_t *order);
 
 #ifdef __cplusplus
 }

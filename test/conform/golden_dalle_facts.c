@@ -83,8 +83,7 @@ static void check_order(struct golden *g, const json_t *facts, const struct pl_d
 {
     const json_t *rows = json_object_get(json_object_get(facts, "parameter_order"), "rows");
     const struct pl_params *p = &m->params;
-    size_t n = json_array_size(rows), wrong = n == p->count ? n : 0, at = 0, decaying;
-    size_t *order = pl_alloc(p->count, sizeof *order);
+    size_t n = json_array_size(rows), wrong = n == p->count ? n : 0;
     for (size_t i = 0; i < n && wrong == n; i++) {
         const json_t *row = json_array_get(rows, i);
         const char *name = json_string_value(json_array_get(row, 0));
@@ -95,14 +94,6 @@ static void check_order(struct golden *g, const json_t *facts, const struct pl_d
     }
     golden_check(g, "parameter_order", n > 0 && wrong == n, "the first difference is in row %zu",
                  wrong);
-    decaying = order ? pl_params_optimizer_order(p, order) : 0;
-    for (int decay = 1; decay >= 0; decay--) /* the decayed group, then the other, in model order */
-        for (size_t i = 0; i < n && n == p->count && order; i++)
-            if (json_is_true(json_array_get(json_array_get(rows, i), 2)) == decay && order[at] == i)
-                at++;
-    golden_check(g, "optimizer order", order && at == p->count,
-                 "it differs at position %zu, %zu decay", at, decaying);
-    pl_free(order);
 }
 
 /* Every name in order, its shape, and which earlier name is the same tensor. */
@@ -124,7 +115,6 @@ static void check_state_dict(struct golden *g, const json_t *facts, const struct
         const char *other = json_string_value(json_object_get(renamed, name));
         const struct pl_dalle_entry *own = got && i < count ? &got[i] : NULL;
         const struct pl_param *param = own && own->param >= 0 ? &m->params.list[own->param] : NULL;
-        char inference[PL_NAME_MAX];
         bad = name;
         if (!own || !prefix || strncmp(own->name, prefix, skip) || strcmp(own->name + skip, name))
             break;
@@ -132,11 +122,8 @@ static void check_state_dict(struct golden *g, const json_t *facts, const struct
         if (!same_shape(json_object_get(entry, "shape"), param ? param->dims : 3,
                         param ? param->shape : angles))
             break;
-        if (pl_dalle_inference_name(inference, sizeof inference, name) ||
-            strcmp(inference, other ? other : name))
-            break;
         if (pl_dalle_find(m, name) != own->param || pl_dalle_find(m, own->name) != own->param ||
-            pl_dalle_find(m, inference) != own->param)
+            pl_dalle_find(m, other ? other : name) != own->param)
             break;
         changed += other != NULL;
         bad = NULL;

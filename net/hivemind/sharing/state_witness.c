@@ -6,7 +6,7 @@
  *
  * The seed is drawn after the download, so no donor knows the places beforehand. */
 #include "state_witness.h"
-#include "ref/small.h"
+#include "ref/byte_order.h"
 #include "callers.h"
 
 #include <openssl/rand.h>
@@ -31,12 +31,10 @@ int state_answer_write(struct bytes *out, const struct state_peer *p,
     if (!values) return PL_ENOMEM;
     for (size_t t = 0; t < p->tensors; t++)
         at += state_samples_take(values + at, tensors[t].data, p->elements, p->tensors, t, seed);
-    for (int i = 0; i < 8; i++) bytes_u8(out, (uint8_t)(epoch >> 8 * i));
-    for (size_t i = 0; i < at; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        for (int k = 0; k < 4; k++) bytes_u8(out, (uint8_t)(bits >> 8 * k));
-    }
+    pl_little_endian(&epoch, sizeof epoch, 1);
+    pl_little_endian(values, sizeof *values, at);
+    bytes_add(out, &epoch, sizeof epoch);
+    bytes_add(out, values, at * sizeof *values);
     pl_free(values);
     return out->failed ? PL_ENOMEM : PL_OK;
 }
@@ -88,13 +86,10 @@ static void on_samples(void *context, const struct rpc_result *r)
     /* A donor that does not answer, or answers otherwise, is a witness for neither side. */
     w->request = NULL;
     if (!r->status && r->n == answer_bytes(p) && (w->claim.samples = malloc(r->n))) {
-        for (int i = 0; i < 8; i++) epoch |= (uint64_t)r->data[i] << 8 * i;
+        pl_copy_little(&epoch, r->data, sizeof epoch, 1);
         /* An impossibly large epoch is treated as no claim. */
         w->claim.epoch = epoch > (uint64_t)DONOR_PRIORITY_MAX ? -1 : (int64_t)epoch;
-        for (size_t i = 0; i < samples(p); i++) {
-            uint32_t bits = pl_le32(r->data + 8 + 4 * i);
-            memcpy(&w->claim.samples[i], &bits, sizeof bits);
-        }
+        pl_copy_little(w->claim.samples, r->data + 8, sizeof *w->claim.samples, samples(p));
     }
     witness_answered(w->all);
 }
