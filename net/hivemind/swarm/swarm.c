@@ -211,45 +211,35 @@ void swarm_close(struct swarm *s)
 
 /* --- status ----------------------------------------------------------------------------------- */
 
-/* A question to the loop, answered into this struct while the caller waits. */
+/* A question to the loop, answered while the caller waits: into what is not NULL, or addresses. */
 struct query {
     struct swarm *s;
     struct dht_status *status;
     struct resources *resources;
+    double *time;
     struct multiaddr addresses[SWARM_ADDRESSES_MAX];
     size_t count;
-    double time;
 };
 
-static void query_addresses(void *context)
+static void answer(void *context)
 {
     struct query *q = context;
-    q->count = host_addresses(q->s->host, q->addresses, SWARM_ADDRESSES_MAX);
+    if (q->status) dht_node_status(q->s->node, q->status);
+    else if (q->resources) *q->resources = *host_resources(q->s->host);
+    else if (q->time) *q->time = dht_node_time(q->s->node);
+    else q->count = host_addresses(q->s->host, q->addresses, SWARM_ADDRESSES_MAX);
 }
 
-static void query_status(void *context)
+static struct query ask(struct query q)
 {
-    struct query *q = context;
-    dht_node_status(q->s->node, q->status);
-}
-
-static void query_resources(void *context)
-{
-    struct query *q = context;
-    *q->resources = *host_resources(q->s->host);
-}
-
-static void query_time(void *context)
-{
-    struct query *q = context;
-    q->time = dht_node_time(q->s->node);
+    loop_call(q.s->loop, answer, &q);
+    return q;
 }
 
 int swarm_address_for_others(struct swarm *s, char *text)
 {
-    struct query q = { .s = s };
+    const struct query q = ask((struct query){ .s = s });
     size_t best = 0;
-    loop_call(s->loop, query_addresses, &q);
     if (!q.count) return PL_ENOTFOUND;
     for (size_t i = 1; i < q.count; i++)
         /* A public address before one of the local network, and that before loopback. */
@@ -261,23 +251,20 @@ int swarm_address_for_others(struct swarm *s, char *text)
 /* A copy: the host's own list changes on the loop, when others report how they see us. */
 size_t swarm_addresses(struct swarm *s, struct multiaddr *addresses, size_t max)
 {
-    struct query q = { .s = s };
-    loop_call(s->loop, query_addresses, &q);
-    if (q.count > max) q.count = max;
-    memcpy(addresses, q.addresses, q.count * sizeof *addresses);
-    return q.count;
+    const struct query q = ask((struct query){ .s = s });
+    const size_t count = q.count < max ? q.count : max;
+    memcpy(addresses, q.addresses, count * sizeof *addresses);
+    return count;
 }
 
 void swarm_status(struct swarm *s, struct dht_status *status)
 {
-    struct query q = { .s = s, .status = status };
-    loop_call(s->loop, query_status, &q);
+    ask((struct query){ .s = s, .status = status });
 }
 
 void swarm_resources(struct swarm *s, struct resources *copy)
 {
-    struct query q = { .s = s, .resources = copy };
-    loop_call(s->loop, query_resources, &q);
+    ask((struct query){ .s = s, .resources = copy });
 }
 
 /* DHT time: this machine's clock, corrected to agree with the other peers'. Expirations and round
@@ -285,9 +272,9 @@ void swarm_resources(struct swarm *s, struct resources *copy)
  * hivemind-protocol 11] */
 double swarm_time(struct swarm *s)
 {
-    struct query q = { .s = s };
-    loop_call(s->loop, query_time, &q);
-    return q.time;
+    double time;
+    ask((struct query){ .s = s, .time = &time });
+    return time;
 }
 
 /* --- requests --------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@
 
 #include <math.h>
 #include <sqlite3.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,35 +112,28 @@ static const char *const sql[STATEMENTS] = {
     [PRUNE_TALLIES] = "DELETE FROM tally WHERE key NOT IN (SELECT key FROM account) AND "
                       "(SELECT count(*) FROM tally) > ?",
 };
-static const char schema[] =
+/* What each version adds to the one before: a new file gets all of them. */
+static const char *const schema[VERSION] = {
     "CREATE TABLE run (name TEXT NOT NULL);"
     "CREATE TABLE point (time REAL NOT NULL, step INTEGER NOT NULL, peers INTEGER NOT NULL,"
     " samples INTEGER NOT NULL, loss REAL, rate REAL);"
     "CREATE TABLE account (key TEXT PRIMARY KEY, peer TEXT NOT NULL, samples INTEGER NOT NULL,"
     " steps INTEGER NOT NULL, last_step INTEGER NOT NULL, seconds REAL NOT NULL, first REAL NOT "
     "NULL, last REAL NOT NULL, part INTEGER NOT NULL, part_s REAL NOT NULL) WITHOUT ROWID;"
-    "CREATE INDEX account_samples ON account (samples);";
-/* The columns that version 2 adds to version 1. */
-static const char schema_2[] =
+    "CREATE INDEX account_samples ON account (samples);",
     "ALTER TABLE point ADD COLUMN held_out REAL;ALTER TABLE point ADD COLUMN sent REAL;"
     "ALTER TABLE point ADD COLUMN failed REAL;"
     "CREATE TABLE tally (key TEXT PRIMARY KEY, n1 INTEGER NOT NULL, n2 INTEGER NOT NULL,"
     " n3 INTEGER NOT NULL, n4 INTEGER NOT NULL, n5 INTEGER NOT NULL, n6 INTEGER NOT NULL,"
     " l1 INTEGER NOT NULL, l2 INTEGER NOT NULL, l3 INTEGER NOT NULL, l4 INTEGER NOT NULL,"
-    " l5 INTEGER NOT NULL, l6 INTEGER NOT NULL) WITHOUT ROWID;";
-
-/* And version 3. */
-static const char schema_3[] = "ALTER TABLE account ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;"
-                               "ALTER TABLE account ADD COLUMN counted_s REAL NOT NULL DEFAULT 0;";
-
-/* And version 4. */
-static const char schema_4[] = "ALTER TABLE account ADD COLUMN name TEXT NOT NULL DEFAULT '';";
-
-/* And version 5. */
-static const char schema_5[] =
+    " l5 INTEGER NOT NULL, l6 INTEGER NOT NULL) WITHOUT ROWID;",
+    "ALTER TABLE account ADD COLUMN counted INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE account ADD COLUMN counted_s REAL NOT NULL DEFAULT 0;",
+    "ALTER TABLE account ADD COLUMN name TEXT NOT NULL DEFAULT '';",
     "CREATE TABLE lane (key TEXT NOT NULL, time REAL NOT NULL, computed INTEGER NOT NULL,"
     " waited INTEGER NOT NULL, averaged INTEGER NOT NULL, shared INTEGER NOT NULL);"
-    "CREATE INDEX lane_time ON lane (key, time);";
+    "CREATE INDEX lane_time ON lane (key, time);",
+};
 
 struct history {
     sqlite3 *db;
@@ -172,24 +166,19 @@ static int64_t pragma(const struct history *h, const char *text)
     return value;
 }
 
-static int create(const struct history *h, const char *run_name, struct pl_err *err)
+/* From version `from` to the present one, all or nothing; 0: a new file, of this run. */
+static int upgrade(const struct history *h, int64_t from, const char *run_name, struct pl_err *err)
 {
-    char *text = sqlite3_mprintf(
-        "BEGIN; %s %s %s %s %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
-        "PRAGMA user_version = %d; COMMIT;",
-        schema, schema_2, schema_3, schema_4, schema_5, run_name, APPLICATION, VERSION);
-    int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
-    sqlite3_free(text);
-    return rc;
-}
-
-static int upgrade(const struct history *h, int64_t from, struct pl_err *err)
-{
-    char *text = sqlite3_mprintf("BEGIN; %s %s %s %s PRAGMA user_version = %d; COMMIT;",
-                                 from < 2 ? schema_2 : "", from < 3 ? schema_3 : "",
-                                 from < 4 ? schema_4 : "", schema_5, VERSION);
-    int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
-    sqlite3_free(text);
+    char *name = sqlite3_mprintf("INSERT INTO run VALUES (%Q); PRAGMA application_id = %d;",
+                                 run_name, APPLICATION),
+         *version = sqlite3_mprintf("PRAGMA user_version = %d; COMMIT;", VERSION);
+    int rc = name && version ? run(h, "BEGIN;", err)
+                             : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
+    for (int64_t i = from; !rc && i < VERSION; i++) rc = run(h, schema[i], err);
+    if (!rc && !from) rc = run(h, name, err);
+    if (!rc) rc = run(h, version, err);
+    sqlite3_free(name);
+    sqlite3_free(version);
     return rc;
 }
 
@@ -217,14 +206,14 @@ static int prepare_file(const struct history *h, const char *run_name, struct pl
     int64_t tables = pragma(h, "SELECT count(*) FROM sqlite_schema");
     int rc;
     if (application < 0 || tables < 0) return trouble(h, err);
-    if (!tables) return create(h, run_name, err);
+    if (!tables) return upgrade(h, 0, run_name, err);
     if (application != APPLICATION)
         return pl_fail(err, PL_EFORMAT, "%s: not a history database of a run", h->name);
     if (version < 1 || version > VERSION)
         return pl_fail(err, PL_EFORMAT, "%s: history of version %lld, expected %d", h->name,
                        (long long)version, VERSION);
     if ((rc = same_run(h, run_name, err))) return rc;
-    return version < VERSION ? upgrade(h, version, err) : PL_OK;
+    return version < VERSION ? upgrade(h, version, run_name, err) : PL_OK;
 }
 
 int history_open(struct history **out, const char *path, const char *run_name, struct pl_err *err)
@@ -271,37 +260,36 @@ int history_commit(struct history *h, struct pl_err *err)
     return rc;
 }
 
-/* Runs a statement that returns no rows. */
-static int finish(struct history *h, enum statement which, struct pl_err *err)
+/* Runs a statement that returns no rows. format: one letter for each parameter, t text, i int64_t,
+ * r double. SQLite stores NaN as NULL. */
+static int put(struct history *h, enum statement which, struct pl_err *err, const char *format, ...)
 {
     sqlite3_stmt *s = h->statement[which];
-    int rc = sqlite3_step(s) == SQLITE_DONE ? PL_OK : trouble(h, err);
+    va_list list;
+    int rc;
+    va_start(list, format);
+    for (int i = 0; format[i]; i++)
+        if (format[i] == 't')
+            sqlite3_bind_text(s, i + 1, va_arg(list, const char *), -1, SQLITE_STATIC);
+        else if (format[i] == 'i') sqlite3_bind_int64(s, i + 1, va_arg(list, int64_t));
+        else sqlite3_bind_double(s, i + 1, va_arg(list, double));
+    va_end(list);
+    rc = sqlite3_step(s) == SQLITE_DONE ? PL_OK : trouble(h, err);
     sqlite3_reset(s);
     return rc;
 }
 
 int history_add(struct history *h, const struct history_point *p, struct pl_err *err)
 {
-    sqlite3_stmt *s = h->statement[ADD];
-    sqlite3_bind_double(s, 1, p->time);
-    sqlite3_bind_int64(s, 2, p->step);
-    sqlite3_bind_int64(s, 3, p->peers);
-    sqlite3_bind_int64(s, 4, p->samples);
-    sqlite3_bind_double(s, 5, p->loss); /* SQLite stores NaN as NULL */
-    sqlite3_bind_double(s, 6, p->samples_per_second);
-    sqlite3_bind_double(s, 7, p->held_out);
-    sqlite3_bind_double(s, 8, p->sent);
-    sqlite3_bind_double(s, 9, p->failed);
-    return finish(h, ADD, err);
+    return put(h, ADD, err, "riiirrrrr", p->time, p->step, p->peers, p->samples, p->loss,
+               p->samples_per_second, p->held_out, p->sent, p->failed);
 }
 
 int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS],
                   struct pl_err *err)
 {
-    sqlite3_stmt *s = h->statement[TALLY];
-    for (int i = 0; i < HISTORY_COUNTS; i++) sqlite3_bind_int64(s, i + 1, count[i]);
-    sqlite3_bind_text(s, HISTORY_COUNTS + 1, key, -1, SQLITE_STATIC);
-    return finish(h, TALLY, err);
+    return put(h, TALLY, err, "iiiiiit", count[0], count[1], count[2], count[3], count[4], count[5],
+               key);
 }
 
 int history_totals(struct history *h, int64_t total[HISTORY_COUNTS], struct pl_err *err)
@@ -319,46 +307,35 @@ int history_totals(struct history *h, int64_t total[HISTORY_COUNTS], struct pl_e
 int history_report(struct history *h, const char *key, const char *peer, double time, int64_t step,
                    int64_t samples, double samples_per_second, struct pl_err *err)
 {
-    sqlite3_stmt *s = h->statement[REPORT];
     double seconds = samples_per_second > 0 ? (double)samples / samples_per_second : 0;
-    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
-    sqlite3_bind_text(s, 2, peer, -1, SQLITE_STATIC);
-    sqlite3_bind_double(s, 3, time);
-    sqlite3_bind_int64(s, 4, step);
-    sqlite3_bind_int64(s, 5, samples);
-    sqlite3_bind_double(s, 6, seconds);
-    return finish(h, REPORT, err);
+    return put(h, REPORT, err, "ttriir", key, peer, time, step, samples, seconds);
 }
 
 int history_count(struct history *h, const char *key, int64_t samples, double seconds,
                   struct pl_err *err)
 {
-    sqlite3_stmt *s = h->statement[COUNT];
-    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(s, 2, samples);
-    sqlite3_bind_double(s, 3, seconds);
-    return finish(h, COUNT, err);
+    return put(h, COUNT, err, "tir", key, samples, seconds);
 }
 
 int history_name(struct history *h, const char *key, const char *name, struct pl_err *err)
 {
-    sqlite3_stmt *s = h->statement[NAME];
-    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
-    sqlite3_bind_text(s, 2, name, -1, SQLITE_STATIC);
-    return finish(h, NAME, err);
+    return put(h, NAME, err, "tt", key, name);
 }
 
 int history_prune(struct history *h, struct pl_err *err)
 {
-    int rc;
-    sqlite3_bind_int64(h->statement[PRUNE_POINTS], 1, HISTORY_POINTS_MAX);
-    sqlite3_bind_int64(h->statement[PRUNE_LANES], 1, HISTORY_LANES_MAX);
-    sqlite3_bind_int64(h->statement[PRUNE_KEYS], 1, HISTORY_KEYS_MAX);
-    sqlite3_bind_int64(h->statement[PRUNE_TALLIES], 1, HISTORY_KEYS_MAX);
-    rc = finish(h, PRUNE_POINTS, err);
-    if (!rc) rc = finish(h, PRUNE_LANES, err);
-    if (!rc) rc = finish(h, PRUNE_KEYS, err);
-    return rc ? rc : finish(h, PRUNE_TALLIES, err);
+    int rc = put(h, PRUNE_POINTS, err, "i", (int64_t)HISTORY_POINTS_MAX);
+    if (!rc) rc = put(h, PRUNE_LANES, err, "i", (int64_t)HISTORY_LANES_MAX);
+    if (!rc) rc = put(h, PRUNE_KEYS, err, "i", (int64_t)HISTORY_KEYS_MAX);
+    return rc ? rc : put(h, PRUNE_TALLIES, err, "i", (int64_t)HISTORY_KEYS_MAX);
+}
+
+/* step: of the last one. */
+static int end_rows(const struct history *h, sqlite3_stmt *s, int step, struct pl_err *err)
+{
+    int rc = step == SQLITE_DONE || step == SQLITE_ROW ? PL_OK : trouble(h, err);
+    sqlite3_reset(s);
+    return rc;
 }
 
 static double real_or_nan(sqlite3_stmt *s, int column)
@@ -371,7 +348,7 @@ int history_points(struct history *h, struct history_point *out, size_t capacity
                    struct pl_err *err)
 {
     sqlite3_stmt *s = h->statement[POINTS];
-    int step = SQLITE_DONE, rc = PL_OK;
+    int step = SQLITE_DONE;
     *count = 0;
     sqlite3_bind_int64(s, 1, (sqlite3_int64)capacity);
     while (*count < capacity && (step = sqlite3_step(s)) == SQLITE_ROW)
@@ -386,9 +363,7 @@ int history_points(struct history *h, struct history_point *out, size_t capacity
             .sent = real_or_nan(s, 7),
             .failed = real_or_nan(s, 8),
         };
-    if (step != SQLITE_DONE && step != SQLITE_ROW) rc = trouble(h, err);
-    sqlite3_reset(s);
-    return rc;
+    return end_rows(h, s, step, err);
 }
 
 static void text(char out[HISTORY_KEY_MAX + 1], sqlite3_stmt *s, int column)
@@ -403,7 +378,7 @@ int history_board(struct history *h, struct history_account *out, size_t capacit
                   struct pl_err *err)
 {
     sqlite3_stmt *s = h->statement[BOARD];
-    int step = SQLITE_DONE, rc = PL_OK;
+    int step = SQLITE_DONE;
     *count = 0;
     sqlite3_bind_int64(s, 1, (sqlite3_int64)capacity);
     while (*count < capacity && (step = sqlite3_step(s)) == SQLITE_ROW) {
@@ -418,27 +393,21 @@ int history_board(struct history *h, struct history_account *out, size_t capacit
         a->last = sqlite3_column_double(s, 7);
         text(a->name, s, 8);
     }
-    if (step != SQLITE_DONE && step != SQLITE_ROW) rc = trouble(h, err);
-    sqlite3_reset(s);
-    return rc;
+    return end_rows(h, s, step, err);
 }
 
 int history_spend(struct history *h, const char *key, double time, const int64_t ms[HISTORY_LANES],
                   struct pl_err *err)
 {
-    sqlite3_stmt *s = h->statement[SPEND];
-    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
-    sqlite3_bind_double(s, 2, time);
-    for (int i = 0; i < HISTORY_LANES; i++) sqlite3_bind_int64(s, 3 + i, ms[i]);
-    sqlite3_bind_int64(s, 3 + HISTORY_LANES, HISTORY_LANE_KEYS);
-    return finish(h, SPEND, err);
+    return put(h, SPEND, err, "triiiii", key, time, ms[0], ms[1], ms[2], ms[3],
+               (int64_t)HISTORY_LANE_KEYS);
 }
 
 int history_lanes(struct history *h, struct history_lane_point *out, size_t capacity, size_t *count,
                   struct pl_err *err)
 {
     sqlite3_stmt *s = h->statement[LANES];
-    int step = SQLITE_DONE, rc = PL_OK;
+    int step = SQLITE_DONE;
     *count = 0;
     sqlite3_bind_int64(s, 1, HISTORY_LANE_POINTS);
     sqlite3_bind_int64(s, 2, HISTORY_LANE_KEYS);
@@ -449,9 +418,7 @@ int history_lanes(struct history *h, struct history_lane_point *out, size_t capa
         p->time = sqlite3_column_double(s, 1);
         for (int i = 0; i < HISTORY_LANES; i++) p->ms[i] = sqlite3_column_int64(s, 2 + i);
     }
-    if (step != SQLITE_DONE && step != SQLITE_ROW) rc = trouble(h, err);
-    sqlite3_reset(s);
-    return rc;
+    return end_rows(h, s, step, err);
 }
 
 int history_sizes(struct history *h, int64_t *points, int64_t *keys, struct pl_err *err)
