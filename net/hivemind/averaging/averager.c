@@ -124,6 +124,7 @@ static void no_group(struct averager *a)
 /* A round without a result leaves everything as it was, so trying again costs time only. */
 static void end_attempt(struct averager *a, int status)
 {
+    if (!status) averager_round_succeeded(a);
     if (status && a->call.ending == ENDING_IN_TIME && averager_now(a) < a->call.step.deadline)
         search_again(a);
     else finish(a, status);
@@ -184,9 +185,7 @@ static void on_turn(void *context)
         memset(&a->search.mm.group, 0, sizeof a->search.mm.group);
         a->call.phase = AVERAGER_GROUPED;
         a->call.result.attempts++;
-        /* The bits change with every group, even if its round fails later: all its members do the
-         * same, so they stay on one grid. */
-        averager_next_key(a);
+        averager_group_formed(a);
         averager_admit_group(a);
     }
     /* 4. A group, the caller's values, and every groupmate's token: the all-reduce begins.

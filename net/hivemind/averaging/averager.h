@@ -174,9 +174,10 @@ void averager_cancel(struct averager *a);
 void averager_finish(struct averager *a);
 
 const char *averager_group_key(const struct averager *a);
-/* The next search uses a key with this many bits, see grid.h. Does nothing during a search. */
+/* The next search uses a key with this many bits, see grid.h. From now on the bits change after
+ * rounds that succeed, not with every group. Does nothing during a search. */
 void averager_set_digits(struct averager *a, size_t digits);
-/* The next search uses a key with these bits. Does nothing during a search. */
+/* The same with these bits. */
 void averager_set_bits(struct averager *a, const char *bits);
 /* The bits of that key as they are now; on the loop's thread. */
 const char *averager_group_bits(const struct averager *a);

@@ -65,7 +65,8 @@ struct averager_call {
 /* Its name in the DHT and in RPCs. */
 struct averager_names {
     char prefix[GROUP_KEY_MAX], key[GROUP_KEY_MAX];
-    char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group */
+    char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group, */
+    int keeps_bits;                /* 1: after each good one only */
     char rpc[AVERAGER_ALL_RPCS][GROUP_NAME_MAX];
     struct dht_id key_id;
 };
@@ -112,7 +113,9 @@ struct averager {
 double averager_now(const struct averager *a); /* DHT time */
 void averager_turn(struct averager *a);        /* goes on soon */
 
-void averager_next_key(struct averager *a); /* of a group that has formed; averager_key.c */
+/* The next key's bits (averager_key.c): before a group's round, and after a good one. */
+void averager_group_formed(struct averager *a);
+void averager_round_succeeded(struct averager *a);
 
 /* Notes in `reliability` that the peer is there, and whether it reports progress. */
 void averager_see(struct averager *a, const struct peer_id *peer);

@@ -19,7 +19,7 @@ static void set_bits(struct averager *a, const char *bits)
 /* Each member's index in the group is pushed into the bits of its key: peers that have just
  * averaged together are in different groups next. A group larger than our target leaves the bits as
  * they are. [spec hivemind-protocol 4.5] */
-void averager_next_key(struct averager *a)
+static void next_key(struct averager *a)
 {
     char bits[GROUP_BITS_MAX + 1];
     const struct group *g = &a->round.group;
@@ -31,16 +31,32 @@ void averager_next_key(struct averager *a)
     set_bits(a, bits);
 }
 
+/* Who meets only peers that follow the same rule keeps its bits until a round has succeeded: the
+ * members of a group that falls apart find each other again under the old key. With other bits each
+ * of them would be alone in a large run, where all the others are done. Peers whose bits the user
+ * has set change them with every group, as hivemind's do. */
+void averager_group_formed(struct averager *a)
+{
+    if (!a->names.keeps_bits) next_key(a);
+}
+
+void averager_round_succeeded(struct averager *a)
+{
+    if (a->names.keeps_bits) next_key(a);
+}
+
 void averager_set_digits(struct averager *a, size_t digits)
 {
     char bits[GROUP_BITS_MAX + 1];
     if (a->call.phase != AVERAGER_IDLE || strlen(a->names.bits) == digits) return;
     memcpy(bits, a->names.bits, sizeof bits);
     grid_fit_bits(bits, digits, &a->o.random);
-    set_bits(a, bits);
+    averager_set_bits(a, bits);
 }
 
 void averager_set_bits(struct averager *a, const char *bits)
 {
-    if (a->call.phase == AVERAGER_IDLE && strcmp(a->names.bits, bits)) set_bits(a, bits);
+    if (a->call.phase != AVERAGER_IDLE) return;
+    a->names.keeps_bits = 1;
+    if (strcmp(a->names.bits, bits)) set_bits(a, bits);
 }

@@ -147,12 +147,13 @@ static void not_a_number(void **state)
 
 /* A groupmate that never begins its exchange. As a client it costs its timeout; as one that
  * reduces, the round: the others form a group without it. */
-static void silent(int client)
+static void silent(int client, loop_fn *prepare)
 {
     add(0, 0), add(0, 0), add(client, 0);
     be_impatient(4, 3);
     expect(count);
     open_all();
+    for (size_t i = 0; prepare && i < count; i++) loop_call(loop, prepare, &peers[i]);
     mean_of(mean, 2);
     peers[2].step.untriggered = 1;
     begin_all();
@@ -163,8 +164,20 @@ static void silent(int client)
         has_mean(&peers[i]);
     }
 }
-static void silent_client(void **state) { silent(1); }
-static void silent_reducer(void **state) { silent(0); }
+static void silent_client(void **state) { silent(1, NULL); }
+static void silent_reducer(void **state) { silent(0, NULL); }
+
+static void in_the_grid(void *context)
+{
+    averager_set_bits(((struct peer *)context)->a, "01010101");
+}
+
+/* In a grid, too: among 256 keys they keep theirs until they have averaged, then part. */
+static void silent_reducer_in_a_grid(void **state)
+{
+    silent(0, in_the_grid);
+    assert_string_not_equal(averager_group_bits(peers[0].a), averager_group_bits(peers[1].a));
+}
 
 /* The third is a stranger: it reports no progress. Nor do others that are unknown here. */
 static int reports(void *context, const struct peer_id *peer)
@@ -413,6 +426,7 @@ int main(int argc, char **argv)
         TEST(not_a_number),
         TEST(silent_client),
         TEST(silent_reducer),
+        TEST(silent_reducer_in_a_grid),
         TEST(newcomer_among_strangers),
         TEST(late_trigger),
         TEST(epoch_changes_during_the_search),
