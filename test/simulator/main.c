@@ -28,22 +28,26 @@ static const struct plan {
 
 static struct world_result results[PL_COUNT(plans)][SIZES][SEEDS];
 
-static int simulate(struct world_result *r, const struct plan *plan, size_t peers, uint64_t seed)
+static struct world_options options_of(const struct plan *plan, size_t peers, uint64_t seed)
 {
-    struct world_options o = { .peers = peers,
-                               .seed = seed,
-                               .steps = STEPS,
-                               .accumulate_s = 120,
-                               .warm = plan->measured,
-                               .life_s = LIFE,
-                               .rounds = 1,
-                               .expect = 1,
-                               .measured = plan->measured,
-                               .limited = plan->grid,
-                               .grid = plan->grid,
-                               .values = 125894244 };
+    return (struct world_options){ .peers = peers,
+                                   .seed = seed,
+                                   .steps = STEPS,
+                                   .accumulate_s = 120,
+                                   .warm = plan->measured,
+                                   .life_s = LIFE,
+                                   .rounds = 1,
+                                   .expect = 1,
+                                   .measured = plan->measured,
+                                   .limited = plan->grid,
+                                   .grid = plan->grid,
+                                   .values = 125894244 };
+}
+
+static int simulate(struct world_result *r, const struct world_options *o)
+{
     struct pl_err err;
-    if (!world_run(r, &o, &err)) return 0;
+    if (!world_run(r, o, &err)) return 0;
     fprintf(stderr, "simulate: %s\n", err.text);
     return 1;
 }
@@ -164,13 +168,22 @@ static int draw(const char *folder, const char *name, const char *title, const c
 
 /* --- the program -------------------------------------------------------------------------------- */
 
-/* Any number of peers, with default options and one seed. */
-static int simulate_one(size_t peers)
+/* Any number of peers with default options: one seed, or three where the swarm is test/soak/grid.py's,
+ * with its values, time of a batch and lives. */
+static int simulate_one(char **argv, int argc)
 {
-    struct world_result r;
-    if (simulate(&r, &plans[PL_COUNT(plans) - 1], peers, 1)) return 1;
+    const struct plan *plan = &plans[PL_COUNT(plans) - 1];
+    const int seeds = argc > 1 ? SEEDS : 1;
+    struct world_result r[SEEDS];
+    for (int s = 0; s < seeds; s++) {
+        struct world_options o = options_of(plan, strtoull(argv[0], NULL, 10), (uint64_t)s + 1);
+        if (argc > 1) o.values = strtoull(argv[1], NULL, 10);
+        if (argc > 2) o.accumulate_s = strtod(argv[2], NULL);
+        if (argc > 3) o.life_s = strtod(argv[3], NULL);
+        if (simulate(&r[s], &o)) return 1;
+    }
     put_titles(stdout);
-    put_row(stdout, plans[PL_COUNT(plans) - 1].name, peers, &r, 1);
+    put_row(stdout, plan->name, strtoull(argv[0], NULL, 10), r, seeds);
     return 0;
 }
 
@@ -188,7 +201,8 @@ static int simulate_all(const char *folder)
         for (int i = 0; i < sizes_of(&plans[k]); i++) {
             struct world_result *r = results[k][i];
             for (int s = 0; s < SEEDS; s++) {
-                if (simulate(&r[s], &plans[k], sizes[i], (uint64_t)s + 1)) return 1;
+                const struct world_options o = options_of(&plans[k], sizes[i], (uint64_t)s + 1);
+                if (simulate(&r[s], &o)) return 1;
                 put_json(json, &plans[k], sizes[i], s + 1, &r[s], !k && !i && !s);
             }
             put_row(stdout, i ? "" : plans[k].name, sizes[i], r, SEEDS);
@@ -203,8 +217,9 @@ static int simulate_all(const char *folder)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && !strcmp(argv[1], "--peers")) return simulate_one(strtoull(argv[2], NULL, 10));
+    if (argc > 2 && argc < 7 && !strcmp(argv[1], "--peers"))
+        return simulate_one(argv + 2, argc - 2);
     if (argc == 2) return simulate_all(argv[1]);
-    fprintf(stderr, "usage: simulate FOLDER | --peers N\n");
+    fprintf(stderr, "usage: simulate FOLDER | --peers N [VALUES [FULL_S [LIFE_S]]]\n");
     return 2;
 }

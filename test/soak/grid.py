@@ -12,6 +12,7 @@ simulator measures it, rounds and groups; and the processor time. Not a test. Co
 """
 import argparse
 import json
+import math
 import os
 import random
 import resource
@@ -31,11 +32,11 @@ BATCHES = (1, 5)  # s that a local batch takes
 
 
 class Trainer:
-    def __init__(self, folder, number, join, dice, target):
+    def __init__(self, folder, number, join, dice, batch, life):
         self.seconds = BATCHES[0] * (BATCHES[1] / BATCHES[0]) ** dice.random()
-        self.life, self.born, self.events = target.dice_life(), time.time(), []
+        self.dies, self.events = time.time() + dice.expovariate(1 / life), []
         files = [os.path.join(folder, n + ".safetensors") for n in ("model", "targets")]
-        command = [soak.trainer, "--run", "soak", "--model", files[0], "--targets", files[1], "--target-batch", str(target.batch), "--batch", "8",
+        command = [soak.trainer, "--run", "soak", "--model", files[0], "--targets", files[1], "--target-batch", str(batch), "--batch", "8",
                    "--step-seconds", f"{self.seconds:.3f}", "--matchmaking-time", "15", "--averaging-timeout", "180", "--seed", str(number + 1), "--join", join]
         command += ["--client-mode"] if number and dice.random() < CLIENTS else ["--listen", "/ip4/127.0.0.1/tcp/0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -53,15 +54,6 @@ class Trainer:
     def end(self):
         self.process.kill()
         self.process.wait()
-
-
-class Target:
-    """What all trainers are given alike."""
-
-    def __init__(self, args, dice):
-        mean_rate = 8 * (1 / BATCHES[0] - 1 / BATCHES[1]) / 1.6094379  # of 1 / s, s even in the logarithm from 1 to 5
-        self.batch = round(args.full * args.trainers * mean_rate)
-        self.dice_life = lambda: dice.expovariate(1 / args.life)
 
 
 def figures(trainers, first, last):
@@ -88,8 +80,9 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args(given)
     dice = random.Random(args.seed)
-    target, idle, living, dead = Target(args, dice), [], [], []
-    began = time.time()
+    rate = 8 * (1 / BATCHES[0] - 1 / BATCHES[1]) / math.log(BATCHES[1] / BATCHES[0])  # samples a second of a trainer, on average
+    given_all = round(args.full * args.trainers * rate), args.life
+    idle, living, dead, began = [], [], [], time.time()
     with tempfile.TemporaryDirectory() as folder:
         soak.make_files(folder)
         entry, join = soak.entry_peer()
@@ -98,7 +91,7 @@ def main():
                 idle.append(subprocess.Popen([soak.program, "peer", "--no-check", "--run", "soak", "--listen", "/ip4/127.0.0.1/tcp/0", "--join", join],
                                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
                 time.sleep(0.1)
-            living = [Trainer(folder, n, join, dice, target) for n in range(args.trainers)]
+            living = [Trainer(folder, n, join, dice, *given_all) for n in range(args.trainers)]
             number, warm, last, limit = args.trainers, None, 0, time.time() + (args.steps + 3) * (args.full + 180)
             while time.time() < limit:
                 last = max((e["epoch"] for t in living for e in t.events if e["event"] == "epoch"), default=0)
@@ -107,14 +100,14 @@ def main():
                     warm = last + 1
                 if warm is not None and last >= warm + args.steps:
                     break
-                for t in [t for t in living if warm is not None and time.time() > t.born + t.life]:
+                for t in [t for t in living if warm is not None and time.time() > t.dies]:
                     living.remove(t)
                     dead.append(t)
                     if dice.random() < SILENT:
                         t.process.send_signal(signal.SIGSTOP)
                     else:
                         t.end()
-                    living.append(Trainer(folder, number, join, dice, target))
+                    living.append(Trainer(folder, number, join, dice, *given_all))
                     number += 1
                 time.sleep(0.25)
             result = figures(living + dead, warm or 1, last - 1)
