@@ -73,7 +73,7 @@ static int run_doctor(int argc, char **argv)
     struct swarm_options swarm;
     struct pl_backend be;
     struct pl_err err;
-    size_t entries;
+    size_t bootstrap_peers;
     int rc;
     if (options_parse(&command_doctor, &o, argc, argv, NULL, &rc)) return rc;
     if (o.join.client_mode && o.join.listen.count) {
@@ -82,7 +82,7 @@ static int run_doctor(int argc, char **argv)
     }
     join_options_default(&o.join);
     swarm = join_options_swarm(&o.join, "doctor");
-    entries = o.join.join.count;
+    bootstrap_peers = o.join.join.count;
     if (cmd_membership_open(&o.join.membership, &swarm.auth, &err)) {
         struct finding f = { .level = FINDING_BAD, .what = "token" };
         char *advice = strstr(err.text, "; "); /* which side, as every sentence of it ends */
@@ -100,10 +100,10 @@ static int run_doctor(int argc, char **argv)
                                     .trains = 1,
                                     .ways = 1,
                                     .target_batch = o.target_batch };
-    if (entries && !o.json)
+    if (bootstrap_peers && !o.json)
         fprintf(stderr, "potluck doctor: contacting %zu bootstrap peer%s, for at most %.0f s\n",
-                entries, entries == 1 ? "" : "s", PROBE_LIMIT);
-    if (entries) rc = preflight_swarm(&swarm, &plan, print, &o);
+                bootstrap_peers, bootstrap_peers == 1 ? "" : "s", PROBE_LIMIT);
+    if (bootstrap_peers) rc = preflight_swarm(&swarm, &plan, print, &o);
     else fputs("potluck doctor: without --join the network is not checked\n", stderr);
     if (!o.quick) {
         if (compute_open(&be, &o.compute, "doctor")) rc = PL_EDEVICE;

@@ -97,9 +97,9 @@ static const char *refusal_advice(const char *why)
            "your clock is wrong";
 }
 
-static void entry_refuses(struct preflight_entry *e, int status, const char *why)
+static void bootstrap_refuses(struct preflight_bootstrap *e, int status, const char *why)
 {
-    preflight_set(&e->finding, FINDING_BAD, "entry",
+    preflight_set(&e->finding, FINDING_BAD, "bootstrap",
                   "%.200s: connected, but it is not a DHT node: %.200s\n%s", e->address, why,
                   status == PL_ENOTFOUND
                       ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
@@ -109,7 +109,7 @@ static void entry_refuses(struct preflight_entry *e, int status, const char *why
                       : "their side: it is overloaded or hangs; use another bootstrap peer");
 }
 
-static void check_entry(struct preflight_entry *e)
+static void check_bootstrap(struct preflight_bootstrap *e)
 {
     struct preflight *c = e->c;
     struct probe p = { .s = c->s, .stop = c->stop };
@@ -119,7 +119,7 @@ static void check_entry(struct preflight_entry *e)
     int status = multiaddr_from_text(&p.at, e->address, &err);
     e->clock = NAN;
     if (status) {
-        preflight_set(&e->finding, FINDING_BAD, "entry",
+        preflight_set(&e->finding, FINDING_BAD, "bootstrap",
                       "%.300s: %s\nyour side: an "
                       "address looks like /ip4/1.2.3.4/tcp/31337/p2p/ID",
                       e->address, err.text);
@@ -129,18 +129,18 @@ static void check_entry(struct preflight_entry *e)
         const char *why = p.why;
         size_t n = strlen(e->address);
         while (!strncmp(why, e->address, n) && !strncmp(why + n, ": ", 2)) why += n + 2;
-        preflight_set(&e->finding, FINDING_BAD, "entry", "%.200s: %.200s\n%s", e->address, why,
+        preflight_set(&e->finding, FINDING_BAD, "bootstrap", "%.200s: %.200s\n%s", e->address, why,
                       advice_for(e->address, status, why));
         return;
     }
     took = p.seconds;
     if ((status = swarm_ping(c->s, &pong, &err, &p.peer))) {
-        entry_refuses(e, status, err.text);
+        bootstrap_refuses(e, status, err.text);
         return;
     }
     e->clock = pong.clock_error;
     e->ping_s = probe_ping(&p) ? pong.seconds : p.seconds;
-    preflight_set(&e->finding, FINDING_GOOD, "entry",
+    preflight_set(&e->finding, FINDING_GOOD, "bootstrap",
                   "%.200s: connected in %.0f ms; round trip %.2f ms", e->address, 1e3 * took,
                   1e3 * e->ping_s);
     e->peer = p.peer;
@@ -152,33 +152,33 @@ static void check_entry(struct preflight_entry *e)
     probe_identity(&p, &e->view);
 }
 
-static void *run_entry(void *entry)
+static void *run_bootstrap(void *bootstrap)
 {
-    check_entry(entry);
+    check_bootstrap(bootstrap);
     return NULL;
 }
 
 /* In parallel, because a silent one takes the whole time limit. */
-static void entries(struct preflight *c)
+static void check_all_bootstraps(struct preflight *c)
 {
     c->count = c->options->join_count < DHT_INITIAL_MAX ? c->options->join_count : DHT_INITIAL_MAX;
     for (size_t i = 0; i < c->count; i++) {
-        struct preflight_entry *e = &c->entries[i];
+        struct preflight_bootstrap *e = &c->bootstraps[i];
         e->c = c;
         e->address = c->options->join[i];
-        e->has_thread = i + 1 < c->count && !pthread_create(&e->thread, NULL, run_entry, e);
-        if (!e->has_thread) check_entry(e);
+        e->has_thread = i + 1 < c->count && !pthread_create(&e->thread, NULL, run_bootstrap, e);
+        if (!e->has_thread) check_bootstrap(e);
     }
     for (size_t i = 0; i < c->count; i++) {
-        struct preflight_entry *e = &c->entries[i];
+        struct preflight_bootstrap *e = &c->bootstraps[i];
         if (e->has_thread) pthread_join(e->thread, NULL);
         if (e->good) c->good[c->good_count++] = e;
     }
     for (size_t i = 0; i < c->count; i++) {
-        struct finding *f = &c->entries[i].finding;
+        struct finding *f = &c->bootstraps[i].finding;
         /* One that accepts us is enough. */
         if (c->good_count && f->level == FINDING_BAD) f->level = FINDING_WARNING;
-        if (c->good_count && &c->entries[i] == c->good[0])
+        if (c->good_count && &c->bootstraps[i] == c->good[0])
             snprintf(f->brief, sizeof f->brief, "%zu of %zu bootstrap peers (%.2f ms)",
                      c->good_count, c->count, 1e3 * c->good[0]->ping_s);
         c->report(c->context, f);
@@ -213,7 +213,7 @@ static void clocks(struct preflight *c)
 
 int preflight_peers(struct preflight *c)
 {
-    entries(c);
+    check_all_bootstraps(c);
     if (!c->good_count) return PL_EIO;
     clocks(c);
     preflight_run(c);

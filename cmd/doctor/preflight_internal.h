@@ -7,7 +7,7 @@
 #include "preflight_ask.h"
 
 /* One --join address. */
-struct preflight_entry {
+struct preflight_bootstrap {
     struct preflight *c;
     const char *address;
     struct finding finding;
@@ -29,9 +29,9 @@ struct preflight {
     preflight_report *report;
     void *context;
     double *first_good; /* pl_seconds(), under the swarm's lock; may be NULL */
-    struct preflight_entry entries[DHT_INITIAL_MAX];
+    struct preflight_bootstrap bootstraps[DHT_INITIAL_MAX];
     size_t count;
-    const struct preflight_entry *good[DHT_INITIAL_MAX]; /* that accept us, in the order given */
+    const struct preflight_bootstrap *good[DHT_INITIAL_MAX]; /* accept us, in the order given */
     size_t good_count;
     struct peer_id trainers[PREFLIGHT_WAYS_MAX]; /* of the run */
     size_t trainer_count;

@@ -152,7 +152,7 @@ static int give_up(const struct preflight_join *c, struct pl_err *err)
     int differ = 0;
     for (size_t i = 0; i < c->count; i++) {
         const struct finding *f = &c->found[i];
-        if (strcmp(f->what, "entry") || f->level != FINDING_BAD) continue;
+        if (strcmp(f->what, "bootstrap") || f->level != FINDING_BAD) continue;
         differ |= bad && strcmp(bad->advice, f->advice);
         if (!bad) bad = f;
     }

@@ -25,7 +25,7 @@ static uint8_t *make_load(size_t n)
 }
 
 /* The part of an RPC's time that the data took: all but the round trip. */
-static double net(const struct preflight_entry *e, double seconds)
+static double net(const struct preflight_bootstrap *e, double seconds)
 {
     return fmax(seconds - e->ping_s, (1 - ROUND_TRIP_MOST) * seconds);
 }

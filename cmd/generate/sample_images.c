@@ -46,6 +46,7 @@ static int load_model(struct pl_dalle **model, char codec[TRAIN_CODEC_MAX + 1],
                       struct pl_err *err)
 {
     struct pl_dalle_config config;
+    struct pl_err why;
     struct st_file *f = NULL;
     json_t *json = NULL;
     char *file;
@@ -55,7 +56,8 @@ static int load_model(struct pl_dalle **model, char codec[TRAIN_CODEC_MAX + 1],
     if (!rc && !pl_safetensors_meta(f, "config"))
         rc = pl_dalle_config_find(&config, name ? name : "run", err);
     else if (!rc && !(json = pl_checkpoint_json(f, "config", err))) rc = PL_EFORMAT;
-    else if (!rc) rc = pl_dalle_config_from_json(&config, json, 0, file, err);
+    else if (!rc && (rc = pl_dalle_config_from_json(&config, json, 0, file, &why)))
+        pl_fail(err, rc, "%s; is this a checkpoint of potluck train?", why.text);
     pl_safetensors_close(f);
     json_decref(json);
     if (!rc) rc = pl_dalle_open(model, &config, be, 0, err);

@@ -59,8 +59,8 @@ int pl_gpt2_config_find(struct pl_gpt2_config *c, const struct st_file *f, int h
         if (!all[i] || all[i]->dims != 2 || all[i]->shape[0] > 1 << 24 ||
             all[i]->shape[1] > 1 << 24)
             return pl_fail(err, PL_EFORMAT,
-                           "%s: no GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is "
-                           "missing or no matrix",
+                           "%s: not a GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is "
+                           "missing or not a matrix",
                            f->path);
     c->vocab = (int)wte->shape[0];
     c->width = (int)wte->shape[1];

@@ -89,7 +89,7 @@ prints "nobody there: their side" 'their side: no program listens' "$POTLUCK" do
 prints "somebody else there" 'their side: another peer, or the same peer with a new key' "$POTLUCK" doctor --join "${entry%/p2p*}${nobody#*/tcp/1}" --quick
 prints "an invalid address" 'your side: an address looks like' "$POTLUCK" doctor --join nonsense --quick
 if "$POTLUCK" doctor --join "$nobody" --quick >/dev/null; then fail "exit status of a failed join"; else ok "exit status of a failed join"; fi
-prints "findings as JSON" '"what":"entry","level":"ok"' "$POTLUCK" doctor --join "$entry" --quick --json --client-mode
+prints "findings as JSON" '"what":"bootstrap","level":"ok"' "$POTLUCK" doctor --join "$entry" --quick --json --client-mode
 prints "nobody trains the run" '^WARN run .*no peer trains "r" yet' "$POTLUCK" doctor --join "$entry" --quick --run r
 
 # paper/swarm.md quotes what is said: to the letter.
@@ -140,7 +140,7 @@ check "and what to do" grep -q '^    -> your side: allow TCP' "$work/said"
 before "with --json it is an event" '^{"event":"check","level":"ok","seconds":[0-9.]*,"findings":\[.*"what":"bandwidth"' --join "$entry" --json
 check "the first line is the address" sh -c 'head -n 1 "$0" | grep -q "\"event\":\"listening\""' "$work/said"
 before "a peer says which peer it waits for, and goes on" 'potluck peer: the bootstrap peer does not accept us: their side: no program listens.*trying again' --join "$nobody"
-before "one of two initial peers is enough" 'check: entry: .*connection refused' --join "$nobody" --join "$entry"
+before "one of two initial peers is enough" 'check: bootstrap: .*connection refused' --join "$nobody" --join "$entry"
 check "and it joins" grep -q 'joined a swarm' "$work/said"
 ends "nobody listens" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody"
 ends "so it ends without the check" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody" --no-check

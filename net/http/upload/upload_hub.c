@@ -77,7 +77,7 @@ static int ask_way(struct upload *u, int *storage)
         rc = call(u, &answer, url, "application/json",
                   json_pack("{s:[{s:s, s:s, s:I}]}", "files", "path", u->o->name, "sample", sample,
                             "size", (json_int_t)u->file.bytes),
-                  "asking how");
+                  "asking how to upload");
     free(sample);
     if (rc) return rc;
     file = json_array_get(json_object_get(answer, "files"), 0);

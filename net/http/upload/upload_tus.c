@@ -81,7 +81,7 @@ static int ask_offset(struct upload *u, uint64_t *offset)
         if (!rc && (x.status == 404 || x.status == 410 || x.status == 403)) return PL_ENOTFOUND;
         if (!rc && x.status >= 200 && x.status < 300) break;
         if (!upload_is_temporary(rc, &x) || try + 1 >= u->o->tries)
-            return upload_complain(u, rc, &x, "asking how far");
+            return upload_complain(u, rc, &x, "asking how much it has");
         upload_wait(&wait);
     }
     if (x.offset < 0 || (uint64_t)x.offset > u->file.bytes)

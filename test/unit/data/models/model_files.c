@@ -147,7 +147,7 @@ static void gpt2_sizes_from_shapes(void **state)
                                      &err),
                      PL_OK);
     assert_int_equal(pl_gpt2_config_find(&c, f, 0, &err), PL_EFORMAT);
-    assert_non_null(strstr(err.text, "no GPT-2: wte.weight"));
+    assert_non_null(strstr(err.text, "not a GPT-2: wte.weight"));
     pl_safetensors_close(f);
 }
 
