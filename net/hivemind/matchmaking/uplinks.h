@@ -2,7 +2,7 @@
  * devices]
  *
  * A member that reduces nothing still sends its own values, V bytes. At 25 Mbit/s this takes longer
- * than everything else in a group, and 25 Mbit/s is what many volunteers have. So:
+ * than everything else in a group, and many volunteers have no more. So:
  *
  *   leader   a member whose uplink is below `slow` states 0 from now on, the slowest first, while
  *            the others end sooner without it: it has no share, as hivemind's peers with bandwidth
@@ -11,8 +11,8 @@
  *            others reduce, or as one of `slow` would take; in place of each other part goes a
  *            blank one, which the reducers answer like any other (allreduce.h)
  *
- * So a slow peer takes part in every k-th round of each part, and in the round of some part each
- * time. Its gradients count less, by their weight; the mean stays one over those that sent. Nothing
+ * So a slow peer sends some of its parts in each round, and each part in every k-th round. The mean
+ * of a part is that of the peers that have sent it, so a slow peer's gradients count less. Nothing
  * else changes, and Python peers understand both. */
 #ifndef PL_UPLINKS_H
 #define PL_UPLINKS_H
