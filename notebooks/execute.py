@@ -22,6 +22,7 @@ import nbformat
 HERE = pathlib.Path(__file__).resolve().parent
 AT_ONCE = 2 # each keeps about one core busy
 MOST_BYTES = 400_000 # of a stored notebook: they travel with the source
+WIDEST = 121 # characters of a line that a page shows whole
 
 
 def smaller(notebook):
@@ -33,6 +34,13 @@ def smaller(notebook):
             to = io.BytesIO()
             picture.quantize(256, dither=PIL.Image.Dither.NONE).save(to, "png", optimize=True)
             output.data["image/png"] = base64.b64encode(to.getvalue()).decode()
+
+
+def too_wide(notebook):
+    """Lines of code, or of what it prints, that a reader would have to scroll for."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    texts = [cell.source for cell in code] + [output.text for cell in code for output in cell.outputs if "text" in output]
+    return [line for text in texts for line in text.splitlines() if len(line) > WIDEST]
 
 
 def execute(path, store):
@@ -50,6 +58,9 @@ def execute(path, store):
     if store:
         smaller(notebook)
         nbformat.write(notebook, path)
+    if too_wide(notebook):
+        print(f"FAIL {path.name}: more than {WIDEST} characters: {too_wide(notebook)[0]}")
+        return False
     length = len(nbformat.writes(notebook))
     if store and length > MOST_BYTES:
         print(f"FAIL {path.name}: {length} bytes with its outputs, at most {MOST_BYTES} expected")
