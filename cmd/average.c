@@ -236,16 +236,10 @@ static int load(const struct requests *w, struct swarm *s, struct averager *a,
 static void share(struct swarm *s, struct averager *a, const struct named_tensors *t)
 {
     struct bytes metadata = { 0 };
-    uint8_t *copy;
     mp_map(&metadata, 1);
     mp_text(&metadata, "group_key");
     mp_text(&metadata, averager_group_key(a));
-    if (metadata.failed || !(copy = malloc(bytes_length(&metadata)))) {
-        bytes_clear(&metadata);
-        return;
-    }
-    memcpy(copy, bytes_at(&metadata), bytes_length(&metadata));
-    swarm_share(s, a, snapshot_of(t, copy, bytes_length(&metadata)), 0);
+    swarm_share(s, a, snapshot_of(t, &metadata), 0);
     bytes_clear(&metadata);
 }
 

@@ -23,46 +23,29 @@
 
 /* --- the state for newcomers: Q --------------------------------------------------------------- */
 
-/* The snapshot has its own copies: it is served by pieces while the next rounds change Q. */
-static void release_snapshot(struct state_snapshot *s)
-{
-    for (size_t i = 0; i < s->count; i++) pl_free((void *)(uintptr_t)s->tensors[i].data);
-    free(s->tensors);
-    free(s->metadata);
-    free(s);
-}
-
-/* {group_bits: ""}, then each Q. [spec wire-extensions A.1] */
+/* {group_bits: ""}, then each Q: copies, since they are served by pieces while the next rounds
+ * change Q. [spec wire-extensions A.1] */
 static struct state_snapshot *snapshot(const struct factors *f)
 {
-    struct state_snapshot *s = calloc(1, sizeof *s);
+    struct state_snapshot *s = state_snapshot_new(f->count);
     struct bytes metadata = { 0 };
-    if (!s) return NULL;
-    s->release = release_snapshot;
-    s->tensors = calloc(f->count + 1, sizeof *s->tensors);
+    int failed = !s;
     mp_map(&metadata, 1);
     mp_text(&metadata, "group_bits");
     mp_text(&metadata, "");
-    if (!metadata.failed && (s->metadata = malloc(bytes_length(&metadata)))) {
-        memcpy(s->metadata, bytes_at(&metadata), bytes_length(&metadata));
-        s->metadata_n = bytes_length(&metadata);
+    for (size_t i = 0; !failed && i < f->count; i++) {
+        const struct factors_matrix *m = &f->matrix[i];
+        const struct pl_wire_type type = { .dtype = PL_F32, .dims = 2, .size = { m->b, f->rank } };
+        float *copy = state_snapshot_add(s, &type);
+        if (copy) memcpy(copy, m->Q, (size_t)m->b * (size_t)f->rank * sizeof *copy);
+        failed = !copy;
+    }
+    if (failed || state_snapshot_describe(s, &metadata)) {
+        state_snapshot_free(s);
+        s = NULL;
     }
     bytes_clear(&metadata);
-    for (; s->tensors && s->metadata && s->count < f->count; s->count++) {
-        const struct factors_matrix *m = &f->matrix[s->count];
-        const size_t n = (size_t)m->b * (size_t)f->rank;
-        float *copy = pl_alloc_unset(n, sizeof *copy);
-        if (!copy) break;
-        memcpy(copy, m->Q, n * sizeof *copy);
-        s->tensors[s->count] = (struct state_tensor){
-            .type = { .dtype = PL_F32, .dims = 2, .size = { m->b, f->rank } },
-            .method = PL_COMPRESS_NONE,
-            .data = copy
-        };
-    }
-    if (s->tensors && s->metadata && s->count == f->count) return s;
-    release_snapshot(s);
-    return NULL;
+    return s;
 }
 
 /* Without memory newcomers still get the older state: its shapes are the same. */

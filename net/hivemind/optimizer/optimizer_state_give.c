@@ -23,28 +23,12 @@ struct maker {
     int failed;
 };
 
-/* Called by the averager when the last download of the snapshot has ended. */
-static void release(struct state_snapshot *s)
-{
-    for (size_t i = 0; i < s->count; i++) free((void *)(uintptr_t)s->tensors[i].data);
-    free(s->tensors);
-    free(s->metadata);
-    free(s);
-}
-
 /* Adds a tensor to the snapshot and returns memory for its values; NULL (and failed) without
  * memory. */
 static void *add_tensor(struct maker *m, const struct pl_wire_type *type)
 {
-    struct state_snapshot *s = m->snapshot;
-    size_t n = 0;
-    void *data = pl_wire_elements(&n, type, NULL) ? NULL
-                                                  : malloc(n * pl_dtype_size(type->dtype) + 1);
-    if (!data) {
-        m->failed = 1;
-        return NULL;
-    }
-    s->tensors[s->count++] = (struct state_tensor){ *type, PL_COMPRESS_NONE, data };
+    void *data = state_snapshot_add(m->snapshot, type);
+    m->failed |= !data;
     return data;
 }
 
@@ -173,17 +157,12 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
                                                 int64_t epoch, double lr, double initial_lr,
                                                 const char *bits)
 {
-    struct maker m = { .meta = { .epoch = epoch }, .snapshot = calloc(1, sizeof *m.snapshot) };
+    struct maker m = { .meta = { .epoch = epoch },
+                       .snapshot = state_snapshot_new((STATE_LEAVES_MAX + 1) * s->count + 1) };
     struct bytes metadata = { 0 };
     if (!m.snapshot) return NULL;
     /* The metadata are written last: only then are all leaves known. */
     snprintf(m.meta.group_bits, sizeof m.meta.group_bits, "%s", bits);
-    m.snapshot->release = release;
-    m.snapshot->tensors = calloc((STATE_LEAVES_MAX + 1) * s->count + 2,
-                                 sizeof *m.snapshot->tensors);
-    m.failed = !m.snapshot->tensors;
-    /* Without compression: a newcomer's first step is then the others'. [spec hivemind-protocol
-     * 7] */
     /* Tensors: parameters first, in the swarm's order; with local steps that is phi, not this
      * peer's own x. */
     if (s->outer && pl_outer_get(s->outer, "phi")) value = pl_outer_get(s->outer, "phi");
@@ -203,11 +182,8 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
         else add_param_state(&m, s, i);
     if (s->is_whole && !m.failed) add_whole_outer(&m, s);
     if (!m.failed) m.failed = training_state_write(&metadata, &m.meta) != PL_OK;
-    if (!m.failed && (m.snapshot->metadata = malloc(bytes_length(&metadata)))) {
-        memcpy(m.snapshot->metadata, bytes_at(&metadata), bytes_length(&metadata));
-        m.snapshot->metadata_n = bytes_length(&metadata);
-    } else {
-        release(m.snapshot);
+    if (m.failed || state_snapshot_describe(m.snapshot, &metadata)) {
+        state_snapshot_free(m.snapshot);
         m.snapshot = NULL;
     }
     bytes_clear(&metadata);

@@ -10,6 +10,7 @@
 #include "state_witness.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define ANNOUNCE_EVERY 25.0     /* s; the records live for 30 */
 #define REQUEST_MAX (16u << 10) /* bytes of a request: it has no fields */
@@ -34,12 +35,47 @@ static int is_sharing(const struct state_share *s)
 
 /* --- snapshots -------------------------------------------------------------------------------- */
 
+struct state_snapshot *state_snapshot_new(size_t capacity)
+{
+    struct state_snapshot *s = calloc(1, sizeof *s);
+    if (s && (s->tensors = calloc(capacity + 1, sizeof *s->tensors))) return s;
+    free(s);
+    return NULL;
+}
+
+/* count grows with each tensor, so that exactly those that were made are freed. */
+void *state_snapshot_add(struct state_snapshot *s, const struct pl_wire_type *type)
+{
+    size_t n;
+    void *data = pl_wire_elements(&n, type, NULL) ? NULL
+                                                  : pl_alloc_unset(n, pl_dtype_size(type->dtype));
+    if (data) s->tensors[s->count++] = (struct state_tensor){ *type, PL_COMPRESS_NONE, data };
+    return data;
+}
+
+int state_snapshot_describe(struct state_snapshot *s, const struct bytes *metadata)
+{
+    s->metadata_n = bytes_length(metadata);
+    if (metadata->failed || !(s->metadata = malloc(s->metadata_n + 1))) return PL_ENOMEM;
+    memcpy(s->metadata, bytes_at(metadata), s->metadata_n);
+    return PL_OK;
+}
+
+void state_snapshot_free(struct state_snapshot *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < s->count; i++) pl_free((void *)(uintptr_t)s->tensors[i].data);
+    free(s->tensors);
+    free(s->metadata);
+    free(s);
+}
+
 static void drop_snapshot(struct state_snapshot *s)
 {
     /* A snapshot is frozen: the trainer goes on with its tensors while newcomers read this
      * copy. It is freed with its last reader. hivemind locks the tensors instead, so
      * downloads and averaging wait for each other. [spec hivemind-protocol 12] */
-    if (s && !--s->users) s->release(s);
+    if (s && !--s->users) state_snapshot_free(s);
 }
 
 /* --- announcing ------------------------------------------------------------------------------- */

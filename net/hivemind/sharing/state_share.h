@@ -21,9 +21,16 @@ struct state_snapshot {
     size_t metadata_n;
     struct state_tensor *tensors;
     size_t count;
-    void (*release)(struct state_snapshot *s); /* frees all of it */
-    size_t users;                              /* the donor's */
+    size_t users; /* the donor's */
 };
+/* For `capacity` tensors at most. NULL: no memory. */
+struct state_snapshot *state_snapshot_new(size_t capacity);
+/* Memory for the values of one tensor more, which is not compressed: a newcomer begins with the
+ * very values of its donor. [spec hivemind-protocol 10] NULL: none. */
+void *state_snapshot_add(struct state_snapshot *s, const struct pl_wire_type *type);
+/* Copies the metadata. PL_OK, or PL_ENOMEM, also if they could not be written. */
+int state_snapshot_describe(struct state_snapshot *s, const struct bytes *metadata);
+void state_snapshot_free(struct state_snapshot *s); /* may be NULL */
 
 struct state_share {
     const struct state_peer *peer;

@@ -203,44 +203,19 @@ int robust_named(double *clip, int *verify, double *validators, const char *name
     return PL_OK;
 }
 
-/* Called when a newer snapshot has replaced this one and its last download has ended. */
-static void release_snapshot(struct state_snapshot *s)
-{
-    for (size_t i = 0; i < s->count; i++) pl_free((void *)(uintptr_t)s->tensors[i].data);
-    free(s->tensors);
-    free(s->metadata);
-    free(s);
-}
-
 /* A copy: newcomers download while rounds go on changing the tensors. */
-struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata,
-                                   size_t metadata_n)
+struct state_snapshot *snapshot_of(const struct named_tensors *t, const struct bytes *metadata)
 {
-    struct state_snapshot *s = calloc(1, sizeof *s);
-    /* Downloads are not compressed: a newcomer begins with the very values of its donor. [spec
-     * hivemind-protocol 10] */
-    if (s)
-        *s = (struct state_snapshot){ .metadata = metadata,
-                                      .metadata_n = metadata_n,
-                                      .release = release_snapshot,
-                                      .tensors = calloc(t->count + 1, sizeof *s->tensors) };
-    if (!s || !s->tensors) {
-        free(s);
-        free(metadata);
-        return NULL;
+    struct state_snapshot *s = state_snapshot_new(t->count);
+    int failed = !s || state_snapshot_describe(s, metadata);
+    for (size_t i = 0; !failed && i < t->count; i++) {
+        float *copy = state_snapshot_add(s, &t->schema[i].type);
+        if (copy) memcpy(copy, t->tensor[i], t->elements[i] * sizeof *copy);
+        failed = !copy;
     }
-    /* count grows with each copy, so that release frees exactly the copies made. */
-    for (; s->count < t->count; s->count++) {
-        size_t i = s->count;
-        float *copy = pl_alloc(t->elements[i], sizeof *copy);
-        if (!copy) {
-            release_snapshot(s);
-            return NULL;
-        }
-        memcpy(copy, t->tensor[i], t->elements[i] * sizeof *copy);
-        s->tensors[i] = (struct state_tensor){ t->schema[i].type, PL_COMPRESS_NONE, copy };
-    }
-    return s;
+    if (!failed) return s;
+    state_snapshot_free(s);
+    return NULL;
 }
 
 /* --- calls that wait -------------------------------------------------------------------------- */

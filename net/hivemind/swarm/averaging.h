@@ -29,9 +29,8 @@ int compression_named(enum pl_compression *method, const char *name, size_t elem
  * without ":VALIDATORS", a round, on average. PL_EUSE: none of these. */
 int robust_named(double *clip, int *verify, double *validators, const char *name);
 
-/* A copy of tensors and metadata for newcomers; takes metadata (free()). NULL: no memory. */
-struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata,
-                                   size_t metadata_n);
+/* A copy of tensors and metadata for newcomers. NULL: no memory. */
+struct state_snapshot *snapshot_of(const struct named_tensors *t, const struct bytes *metadata);
 
 /* Opens an averager on the swarm's loop; closes it and waits until it is gone. */
 int swarm_averager(struct averager **a, struct swarm *s, const struct averager_options *o,

@@ -94,26 +94,17 @@ static void refused_everywhere(struct peer *stranger)
 
 /* --- a state ---------------------------------------------------------------------------------- */
 
-static void release(struct state_snapshot *s)
-{
-    free((void *)(uintptr_t)s->tensors[0].data);
-    free(s->tensors);
-    free(s->metadata);
-    free(s);
-}
-
 static void share(void *context)
 {
     struct peer *p = context;
-    struct state_snapshot *s = calloc(1, sizeof *s);
-    float *x = calloc(VALUES, sizeof *x);
-    s->metadata = calloc(1, 1);
-    s->metadata_n = 1;
-    s->tensors = calloc(2, sizeof *s->tensors);
+    struct state_snapshot *s = state_snapshot_new(2);
+    struct bytes metadata = { 0 };
+    bytes_u8(&metadata, 0);
     for (size_t t = 0; t < 2; t++)
-        s->tensors[t] = (struct state_tensor){ schema[t].type, PL_COMPRESS_NONE, x + 4000 * t };
-    s->count = 2;
-    s->release = release;
+        memset(state_snapshot_add(s, &schema[t].type), 0,
+               (t ? VALUES - 4000 : 4000) * sizeof(float));
+    assert_int_equal(state_snapshot_describe(s, &metadata), PL_OK);
+    bytes_clear(&metadata);
     averager_share(p->a, s, 1);
 }
 

@@ -114,7 +114,7 @@ static void same_table(void **state)
         assert_memory_equal(a, b, bytes);
     }
     state_load_clear(&l);
-    s->release(s);
+    state_snapshot_free(s);
 }
 
 /* A donor whose library leaves the first entry of its tables alone: 0 of the second moments', where
@@ -149,7 +149,7 @@ static void another_table(void **state)
     assert_int_equal(pl_optimizer_step(to.optimizer, to.value, to.grad, 0.01), PL_OK);
     for (size_t i = 0; i < N; i++) assert_true(isfinite(to.value[i]));
     state_load_clear(&l);
-    s->release(s);
+    state_snapshot_free(s);
 }
 
 /* A table that decodes to more than its block's absmax is nobody's. */
@@ -164,7 +164,7 @@ static void no_table(void **state)
     assert_int_equal(optimizer_state_check(&to.state, &l, 3, &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "qmap1"));
     state_load_clear(&l);
-    s->release(s);
+    state_snapshot_free(s);
 }
 
 /* A mean of squares is never below 0: LAMB would take its root. */
@@ -181,7 +181,7 @@ static void negative_moments(void **state)
         assert_int_equal(optimizer_state_check(&to.state, &l, 3, &err), PL_EFORMAT);
         assert_non_null(strstr(err.text, "negative"));
         state_load_clear(&l);
-        s->release(s);
+        state_snapshot_free(s);
     }
 }
 
@@ -231,7 +231,7 @@ static void outer_state(void **state)
         if (!rc) assert_int_equal(epoch, 3);
         state_load_clear(&l);
         given->count = 4;
-        given->release(given);
+        state_snapshot_free(given);
     }
     there = pl_outer_get(outer[1], "momentum");
     for (int i = 0; i < 19; i++) {

@@ -4,31 +4,20 @@
 
 #include <unistd.h>
 
-static void release(struct state_snapshot *s)
-{
-    free((void *)(uintptr_t)s->tensors[0].data);
-    free(s->tensors);
-    free(s->metadata);
-    free(s);
-}
-
 /* The averager's two tensors, and of an optimizer's state `more` values. */
 static struct state_snapshot *snapshot(float value, size_t more)
 {
-    struct state_snapshot *s = calloc(1, sizeof *s);
-    float *x = malloc((VALUES + more) * sizeof *x);
-    for (size_t i = 0; i < VALUES + more; i++) x[i] = value;
-    s->metadata = malloc(1);
-    s->metadata[0] = 0xc0;
-    s->metadata_n = 1;
-    s->tensors = calloc(3, sizeof *s->tensors);
-    for (size_t t = 0; t < 2; t++)
-        s->tensors[t] = (struct state_tensor){ schema[t].type, PL_COMPRESS_NONE, x + 4000 * t };
-    s->tensors[2] = (struct state_tensor){
-        { .dtype = PL_F32, .dims = 1, .size = { (int64_t)more } }, PL_COMPRESS_NONE, x + VALUES
-    };
-    s->count = 3;
-    s->release = release;
+    const struct pl_wire_type third = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)more } };
+    const size_t n[] = { 4000, VALUES - 4000, more };
+    struct state_snapshot *s = state_snapshot_new(3);
+    struct bytes metadata = { 0 };
+    for (size_t t = 0; t < 3; t++) {
+        float *x = state_snapshot_add(s, t < 2 ? &schema[t].type : &third);
+        for (size_t i = 0; i < n[t]; i++) x[i] = value;
+    }
+    bytes_u8(&metadata, 0xc0);
+    assert_int_equal(state_snapshot_describe(s, &metadata), PL_OK);
+    bytes_clear(&metadata);
     return s;
 }
 
@@ -139,8 +128,10 @@ static void share_junk(void *context)
 {
     struct peer *p = context;
     struct state_snapshot *s = snapshot(0, 10);
-    float *x = (float *)(uintptr_t)s->tensors[0].data;
-    for (size_t i = 0; i < VALUES; i++) x[i] = i % 2 ? 1000 : -1000; /* as long as the others' */
+    for (size_t t = 0; t < 2; t++) { /* as long as the others' */
+        float *x = (float *)(uintptr_t)s->tensors[t].data;
+        for (size_t i = 0; i < (t ? VALUES - 4000 : 4000); i++) x[i] = i % 2 ? 1000 : -1000;
+    }
     averager_share(p->a, s, DONOR_PRIORITY_MAX);
 }
 

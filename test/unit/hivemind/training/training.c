@@ -130,7 +130,7 @@ static void state_there_and_back(void **state)
     assert_int_equal(optimizer_state_check(&peers[1].state, &l, 0, &err), PL_EFORMAT);
     state_source_clear(&source);
     state_load_clear(&l);
-    s->release(s);
+    state_snapshot_free(s);
 }
 
 int main(int argc, char **argv)
