@@ -64,7 +64,7 @@ static const struct command *find_command(const char *name)
 static int help(int argc, char **argv)
 {
     const struct command *c;
-    if (argc < 3) {
+    if (argc < 3 || !strcmp(argv[2], "--help")) {
         usage(stdout);
         return 0;
     }

@@ -75,6 +75,8 @@ refuses 1 "/nowhere" "$POTLUCK" train --exclude /nowhere --steps 1 --out "$work/
 refuses 1 "/nowhere" "$POTLUCK" train --without /nowhere --steps 1 --out "$work/t"
 misused "unrecognized option '--withou' ('potluck train --help' lists them)" train --withou /nowhere
 "$POTLUCK" train --help >"$work/help"
+"$POTLUCK" --help >"$work/commands"
+check "help --help lists the commands" sh -c '"$0" help --help | cmp - "$1"' "$POTLUCK" "$work/commands"
 check "help does not list --without" sh -c '! grep -q -e --without "$0"' "$work/help"
 
 # --- help
