@@ -212,12 +212,58 @@ static void withdrawal_by_another_peer_is_a_hint(void **state)
     dht_result_clear(&r);
 }
 
+/* A peer's own word comes first, then newer reports by others, those first that most nodes make; the
+ * nodes answer in any order. A copy has the same claims. */
+static void claims_are_sorted_out(void **state)
+{
+    enum { A, B, C, NODE, OTHER, PEERS };
+    static const struct {
+        int teller, named, active;
+        double expiration;
+    } told[] = {
+        { NODE, C, 1, 17 },  { A, A, 1, 15 },     { OTHER, B, 1, 17 }, { NODE, A, 1, 15 },
+        { OTHER, C, 1, 18 }, { B, B, 0, 16 },     { OTHER, A, 1, 20 }, { NODE, B, 1, 15 },
+        { NODE, A, 0, 30 },  { OTHER, C, 1, 17 }, { A, A, 1, 14 },
+    };
+    static const struct {
+        int named, own, reports;
+        double expiration;
+    } want[] = {
+        { A, 1, 1, 15 }, { A, 0, 1, 20 }, { B, 0, 1, 17 }, { C, 0, 2, 17 }, { C, 0, 1, 18 }
+    };
+    struct peer_id peer[PEERS];
+    struct dht_result r, copy;
+    for (int i = 0; i < PEERS; i++) peer[i] = peer_number((uint8_t)(i + 1));
+    for (int turn = 0; turn < 2; turn++) {
+        dht_result_init(&r);
+        for (size_t i = 0; i < PL_COUNT(told); i++) {
+            const size_t k = turn ? PL_COUNT(told) - 1 - i : i;
+            tell(&r, &peer[told[k].teller], &peer[told[k].named], told[k].active,
+                 told[k].expiration);
+        }
+        assert_int_equal(dht_result_copy(&copy, &r), PL_OK);
+        assert_int_equal(copy.claim_count, PL_COUNT(told));
+        dht_result_clear(&r);
+        assert_int_equal(dht_result_finish(&copy, 1), PL_OK);
+        assert_int_equal(copy.claim_count, PL_COUNT(want));
+        for (size_t i = 0; i < PL_COUNT(want); i++) {
+            const struct dht_claim *c = &copy.claims[i];
+            assert_true(peer_id_equal(&c->peer, &peer[want[i].named]));
+            assert_true(c->active && c->expiration == want[i].expiration);
+            assert_int_equal(c->own, want[i].own);
+            assert_int_equal(c->reports, want[i].reports);
+        }
+        dht_result_clear(&copy);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_its_peer_changes_a_declaration),
         cmocka_unit_test(cached_values_hide_no_declaration),
         cmocka_unit_test(plain_answers_have_an_allowance),
+        cmocka_unit_test(claims_are_sorted_out),
         cmocka_unit_test(withdrawal_by_another_peer_is_a_hint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
