@@ -259,6 +259,18 @@ static void sum_has_bounds(void **state)
     assert_int_equal(s.epoch, EPOCH);
 }
 
+/* A part is covered by the sum of its part right below the run's key, whoever leads it. */
+static void the_sum_of_our_part_covers_us(void **state)
+{
+    const struct progress_record own = record(0x1200, 77);
+    const struct progress_record r[] = { sum_of(0x2200, 1, 1, 9), record(0x1300, 2),
+                                         sum_of(0x1f00, 3, 1, 9) };
+    assert_false(parts_cover(r, 0, &own));
+    assert_false(parts_cover(r, 2, &own));
+    assert_true(parts_cover(r, 3, &own));
+    assert_true(parts_cover(r + 2, 1, &own));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +284,7 @@ int main(void)
         cmocka_unit_test(false_sum_is_bounded),
         cmocka_unit_test(samples_of_a_few_parts_wait),
         cmocka_unit_test(sum_has_bounds),
+        cmocka_unit_test(the_sum_of_our_part_covers_us),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

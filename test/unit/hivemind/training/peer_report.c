@@ -83,7 +83,7 @@ static void invalid_report_fields_are_replaced(void **state)
     struct bytes b = { 0 };
     memcpy(r.version, "\xff<b>\n", 6);
     memset(r.name, '\x80', sizeof r.name - 1);
-    r.reach = (enum report_reach)77;
+    r.reach = (enum report_reach)REPORT_REACHES; /* the first that there is not */
     r.held_out = NAN;
     assert_int_equal(report_write(&b, &r), PL_OK);
     assert_int_equal(report_read(&back, bytes_at(&b), bytes_length(&b), NULL), PL_OK);

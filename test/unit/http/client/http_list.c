@@ -22,6 +22,10 @@ static void addresses_are_relative_to_the_list(void **state)
         { "http://h/a/list.txt", "/b.parquet", "http://h/b.parquet" },
         { "http://h:1", "b", "http://h:1/b" },
         { "http://h/a/list.txt", "https://g/c", "https://g/c" },
+        { "http://h/a/list.txt", "HTTP://g/c", "HTTP://g/c" },
+        { "http://h/a/list.txt", "http:c", "http://h/a/http:c" },
+        { "http://h?x=/y", "b", "http://h/b" },
+        { "http://h", "/b", "http://h/b" },
     };
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         assert_int_equal(parse(cases[i].name, cases[i].base), PL_OK);
@@ -154,6 +158,59 @@ static void what_is_no_list_is_refused(void **state)
     }
 }
 
+static void which_texts_are_urls(void **state)
+{
+    static const char *const urls[] = { "http://", "HTTP://h", "https://h", "Https://" },
+                             *const others[] = { "",          "http:/h", "https:/h",
+                                                 "httpx://h", "ftp://",  " http://h" };
+    for (size_t i = 0; i < PL_COUNT(urls); i++) assert_true(http_is_url(urls[i]));
+    for (size_t i = 0; i < PL_COUNT(others); i++) assert_false(http_is_url(others[i]));
+}
+
+/* 64 hexadecimal digits of either case, also where the text ends with them. */
+static void digests(void **state)
+{
+    static const char *const wrong[] = { SHA "0", "g" SHA, "0" };
+    char line[2 + sizeof SHA + 2], *exact;
+    for (size_t i = 0; i < PL_COUNT(wrong); i++) {
+        snprintf(line, sizeof line, "a %s", wrong[i]);
+        assert_int_equal(parse(line, "http://h/l"), PL_EFORMAT);
+        assert_non_null(strstr(err.text, "is not a SHA-256 digest"));
+    }
+    for (size_t i = 0; i < 64; i++) { /* each place is looked at */
+        snprintf(line, sizeof line, "a %s", SHA);
+        line[2 + i] = 'x';
+        assert_int_equal(parse(line, "http://h/l"), PL_EFORMAT);
+        line[2 + i] = 'F';
+        exact = malloc(2 + 64); /* nothing behind it is read */
+        memcpy(exact, line, 2 + 64);
+        assert_int_equal(http_list_parse(&list, exact, 2 + 64, "http://h/l", &err), PL_OK);
+        assert_int_equal(strlen(list.sha256[0]), 64);
+        assert_memory_equal(list.sha256[0], line + 2, 64);
+        http_list_clear(&list);
+        free(exact);
+    }
+}
+
+/* As many entries and characters as there may be, and one more. */
+static void lists_have_bounds(void **state)
+{
+    const size_t n = HTTP_LIST_MAX + 1;
+    char *text = malloc(2 * n + HTTP_URL_MAX + 1);
+    for (size_t i = 0; i < n; i++) memcpy(text + 2 * i, "a\n", 2);
+    assert_int_equal(http_list_parse(&list, text, 2 * (n - 1), "http://h/l", &err), PL_OK);
+    assert_int_equal(list.count, HTTP_LIST_MAX);
+    assert_string_equal(list.url[HTTP_LIST_MAX - 1], "http://h/a");
+    http_list_clear(&list);
+    assert_int_equal(http_list_parse(&list, text, 2 * n, "http://h/l", &err), PL_ELIMIT);
+    memset(text, 'a', HTTP_URL_MAX);
+    assert_int_equal(http_list_parse(&list, text, HTTP_URL_MAX - 1, "http://h/l", &err), PL_OK);
+    assert_int_equal(strlen(list.url[0]), strlen("http://h/") + HTTP_URL_MAX - 1);
+    http_list_clear(&list);
+    assert_int_equal(http_list_parse(&list, text, HTTP_URL_MAX, "http://h/l", &err), PL_EFORMAT);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +218,9 @@ int main(void)
         cmocka_unit_test(both_spellings),
         cmocka_unit_test(a_folder_as_a_server_shows_it),
         cmocka_unit_test(which_urls_are_lists),
+        cmocka_unit_test(which_texts_are_urls),
+        cmocka_unit_test(digests),
+        cmocka_unit_test(lists_have_bounds),
         cmocka_unit_test(what_is_no_list_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
