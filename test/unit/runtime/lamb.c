@@ -234,6 +234,29 @@ static void clipping(void **state)
     pl_optimizer_close(b);
 }
 
+/* Of a gradient that stays the same, both corrected moments are that gradient's own from the first
+ * step on, so each step is lr times its sign. Without correction the first step is
+ * lr (1 - beta1) / sqrt(1 - beta2) times it, here 3.16 times. [Kingma and Ba 2015, 3] */
+static void adam_corrects_its_moments(void **state)
+{
+    for (int corrects = 0; corrects <= 1; corrects++) {
+        static float p[TOTAL], g[TOTAL];
+        struct pl_optimizer_options o = pl_adam_options(0, 32);
+        struct pl_optimizer *a;
+        o.bias_correction = corrects;
+        a = opened(o);
+        memset(p, 0, sizeof p);
+        for (int t = 1; t <= 4; t++) {
+            for (int i = 0; i < TOTAL; i++) g[i] = i % 2 ? 0.5f : -0.25f;
+            assert_int_equal(pl_optimizer_step(a, p, g, 0.125), PL_OK);
+            if (corrects)
+                assert_true(fabs(p[1] + 0.125 * t) < 1e-5 && fabs(p[0] - 0.125 * t) < 1e-5);
+            else if (t == 1) assert_true(fabs(p[1] + 0.125 * 0.1 / sqrt(0.001)) < 1e-4);
+        }
+        pl_optimizer_close(a);
+    }
+}
+
 static void refused(void **state)
 {
     struct pl_optimizer *o;
@@ -265,10 +288,15 @@ static void schedule(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lamb_equations), cmocka_unit_test(lamb_corners),
-        cmocka_unit_test(adam_equations), cmocka_unit_test(state_travels),
-        cmocka_unit_test(state_names),    cmocka_unit_test(options_change_nothing),
-        cmocka_unit_test(clipping),       cmocka_unit_test(refused),
+        cmocka_unit_test(lamb_equations),
+        cmocka_unit_test(lamb_corners),
+        cmocka_unit_test(adam_equations),
+        cmocka_unit_test(state_travels),
+        cmocka_unit_test(state_names),
+        cmocka_unit_test(options_change_nothing),
+        cmocka_unit_test(adam_corrects_its_moments),
+        cmocka_unit_test(clipping),
+        cmocka_unit_test(refused),
         cmocka_unit_test(schedule),
     };
     return cmocka_run_group_tests(tests, open_ref, NULL);

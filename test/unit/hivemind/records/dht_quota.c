@@ -87,7 +87,7 @@ static void no_limits(void **state)
 #define PEERS 200
 #define SUBNETS 7
 
-/* Against plain sums: whoever has nothing left is forgotten. */
+/* Against plain sums: a holder that has nothing left is forgotten. */
 static void sums_are_exact(void **state)
 {
     static size_t of_peer[PEERS][SUBNETS];

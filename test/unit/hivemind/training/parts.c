@@ -128,7 +128,7 @@ static struct progress_record leader_sum(const struct progress_record *all, uint
 /* What any peer reads: 16 sums. All peers are counted, and the batch is full when it is full. */
 static void sums_of_sums_count_all(void **state)
 {
-    static const struct progress_local mine = { EPOCH, 0, 1 };
+    static const struct progress_local mine = { EPOCH, 0, 1, 0 };
     struct progress_record *all = calloc(PEERS, sizeof *all), top[BELOW + 1];
     struct pl_rng rng;
     double samples = 0, speed = 0;
@@ -259,7 +259,7 @@ static void sum_has_bounds(void **state)
     assert_int_equal(s.epoch, EPOCH);
 }
 
-/* A part is covered by the sum of its part right below the run's key, whoever leads it. */
+/* A part is covered by the sum of its part right below the run's key, under any leader. */
 static void the_sum_of_our_part_covers_us(void **state)
 {
     const struct progress_record own = record(0x1200, 77);

@@ -137,10 +137,29 @@ static void the_list_is_followed(void **state)
     assert_int_equal(ask(), PL_OK);
 }
 
+/* So many wrong tokens of one address are looked at in a minute; after that it hears of it. The right
+ * secret always enters. */
+static void wrong_tokens_are_counted(void **state)
+{
+    struct pl_err err;
+    authority_server_close(server); /* another one has counted nothing yet */
+    if (authority_server_open(&server, &authority, list, "127.0.0.1", 0,
+                              (const char *)bytes_at(&certificate),
+                              (const char *)bytes_at(&certificate_key), &err))
+        fail_msg("%s", err.text);
+    snprintf(url, sizeof url, "https://localhost:%d", authority_server_port(server));
+    for (int i = 0; i < AUTHORITY_TRIES_MAX; i++) assert_int_equal(status_of("PUT", PATH, 1), 401);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(status_of("PUT", PATH, 1), 429);
+        assert_int_equal(ask(), PL_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_path_and_one_method),
+        cmocka_unit_test(wrong_tokens_are_counted),
         cmocka_unit_test(the_list_is_followed),
     };
     return cmocka_run_group_tests(tests, begin, end);
