@@ -236,7 +236,7 @@ static void clipping(void **state)
 
 /* Of a gradient that stays the same, both corrected moments are that gradient's own from the first
  * step on, so each step is lr times its sign. Without correction the first step is
- * lr (1 - beta1) / sqrt(1 - beta2) times it, here 3.16 times. [Kingma and Ba 2015, 3] */
+ * lr (1 - beta1) / sqrt(1 - beta2) times it, here 3.16 times. [Adam 3] */
 static void adam_corrects_its_moments(void **state)
 {
     for (int corrects = 0; corrects <= 1; corrects++) {
@@ -255,6 +255,28 @@ static void adam_corrects_its_moments(void **state)
         }
         pl_optimizer_close(a);
     }
+}
+
+/* Parameters that are all equal, under a gradient that stays the same: LAMB's step is then their own
+ * size times lr sqrt(1 - beta2^t) / (1 - beta1^t), since the trust ratio cancels the update's length. */
+static void lamb_corrects_its_rate(void **state)
+{
+    static float p[TOTAL], g[TOTAL];
+    struct pl_optimizer_options o = pl_lamb_options();
+    struct pl_optimizer *a;
+    double want = 1;
+    o.bias_correction = 1;
+    o.min_8bit = 0;
+    o.max_grad_norm = 0;
+    a = opened(o);
+    for (int i = 0; i < TOTAL; i++) p[i] = 1;
+    for (int t = 1; t <= 4; t++) {
+        for (int i = 0; i < TOTAL; i++) g[i] = 0.5f;
+        assert_int_equal(pl_optimizer_step(a, p, g, 0.01), PL_OK);
+        want *= 1 - 0.01 * sqrt(1 - pow(0.96, t)) / (1 - pow(0.9, t));
+        assert_true(fabs(p[0] - want) < 1e-5); /* of the tensor without decay */
+    }
+    pl_optimizer_close(a);
 }
 
 static void refused(void **state)
@@ -295,6 +317,7 @@ int main(void)
         cmocka_unit_test(state_names),
         cmocka_unit_test(options_change_nothing),
         cmocka_unit_test(adam_corrects_its_moments),
+        cmocka_unit_test(lamb_corrects_its_rate),
         cmocka_unit_test(clipping),
         cmocka_unit_test(refused),
         cmocka_unit_test(schedule),
