@@ -196,7 +196,7 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
     return rc ? rc : back;
 }
 
-/* NoLoCo: the size of the groups that are, drawn in each epoch; else 0. */
+/* NoLoCo: the size of the groups that are drawn in each epoch; else 0. */
 static int drawn_group(const struct pl_collaborative *c)
 {
     const struct pl_outer *o = c->outer.state;

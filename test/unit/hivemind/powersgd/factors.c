@@ -198,6 +198,23 @@ static void failed_rounds_change_nothing(void **state)
     factors_close(f);
 }
 
+/* Columns that are all positive would be nearly parallel. */
+static void first_columns_have_both_signs(void **state)
+{
+    struct factors *f = open_rank(RANK, FACTORS_GROUP);
+    double sum = 0, square = 0, n = 0;
+    for (size_t i = 0; i < f->count; i++)
+        for (int k = 0; k < f->matrix[i].b * RANK; k++, n++) {
+            const double q = (double)f->matrix[i].Q[k];
+            assert_true(fabs(q) <= 1);
+            sum += q;
+            square += q * q;
+        }
+    assert_float_equal(sum / n, 0, 0.2); /* 424 values: seven standard errors */
+    assert_float_equal(square / n, 1 / 3., 0.1);
+    factors_close(f);
+}
+
 /* A peer that is stopped after two rounds makes the third as if it had not been. */
 static void saved_state_goes_on(void **state)
 {
@@ -399,6 +416,7 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(as_hivemind),
                                         cmocka_unit_test(as_node0),
                                         cmocka_unit_test(failed_rounds_change_nothing),
+                                        cmocka_unit_test(first_columns_have_both_signs),
                                         cmocka_unit_test(saved_state_goes_on),
                                         cmocka_unit_test(zero_start_recovers),
                                         cmocka_unit_test(zero_column_recovers),

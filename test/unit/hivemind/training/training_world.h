@@ -246,6 +246,7 @@ static void *train_loop(void *context)
             update(p, samples);
             samples = 0;
             break;
+        case TRAINING_DIVERGED: /* not without digests (training_compare) */
         case TRAINING_CATCH_UP:
             p->caught_up++;
             memset(p->grad, 0, sizeof p->grad);
