@@ -41,8 +41,8 @@ struct meeting {
     double *fraction, *bytes;           /* (count) share of the reduction; bytes that each sends */
     double *upload;                     /* (count) part of its own values that it sends */
     double began, ends, limit, slowest; /* slowest: s that a part of its slowest sender takes */
-    int failed, over;
-    uint64_t number; /* from 1 */
+    int failed, over, is_known;         /* is_known: somebody's uplink is */
+    uint64_t number;                    /* from 1 */
 };
 
 struct peer {

@@ -67,6 +67,7 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
         return NULL;
     }
     g->number = ++w->meeting_number;
+    g->is_known = uplinks_are_known(found);
     w->n.groups++;
     w->n.grouped += g->count;
     w->meetings[w->meeting_count++] = g;
@@ -110,12 +111,13 @@ void world_begin_exchange(struct world *w, struct meeting *g)
     double takes = allreduce_time(w, g), began = w->now;
     for (size_t i = 0; i < g->count; i++) began = fmax(began, w->peer[g->member[i]].ready);
     g->began = began;
-    g->failed = takes > ALLREDUCE_TIMEOUT;
-    g->limit = began + ALLREDUCE_TIMEOUT;
+    const double limit = w->slow > 0 && !g->is_known ? UPLOAD_LIMIT : ALLREDUCE_TIMEOUT;
+    g->failed = takes > limit;
+    g->limit = began + limit;
     g->ends = fmin(began + takes, g->limit);
     world_at(w, g->ends, (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
     for (size_t i = 0; i < g->count; i++)
-        w->n.moved += g->bytes[i] * (g->failed ? ALLREDUCE_TIMEOUT / fmax(takes, 1) : 1);
+        w->n.moved += g->bytes[i] * (g->failed ? limit / fmax(takes, 1) : 1);
 }
 
 /* A member's own bytes leave at the rate that TCP reaches on the uplink; later bytes wait for

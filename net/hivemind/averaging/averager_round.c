@@ -14,6 +14,8 @@
  * times. */
 static double now_of(const struct averager *a) { return loop_now(a->loop); }
 
+#define FIRST_WINDOWS 4 /* that the values fill: then even a client measures its uplink */
+
 /* --- our streams to reducers ------------------------------------------------------------------ */
 
 /* Each event goes to the engine; then averager_drive sets the timer by which the engine must be
@@ -361,6 +363,18 @@ static void set_phase(struct allreduce_options *o, const struct round_phase *p)
     if (o->time_limit > 0) o->time_limit = fmax(1, o->time_limit - p->spent);
 }
 
+/* In the first round of a run no uplink is known, so that slow ones reduce as much as others, and
+ * may take minutes. It measures them: after upload_limit the group searches again, and its shares
+ * follow from what has been measured. Smaller values than some windows measure nothing. */
+static double time_limit(const struct averager *a)
+{
+    const double bytes = a->slow * a->o.upload_limit * BANDWIDTH_MBIT;
+    if (a->round.has_begun || bytes < FIRST_WINDOWS * BANDWIDTH_WINDOW_BYTES ||
+        uplinks_are_known(&a->round.group))
+        return a->o.allreduce_timeout;
+    return a->o.upload_limit;
+}
+
 void averager_round_begin(struct averager *a)
 {
     struct allreduce_options o = { .be = a->o.be,
@@ -373,7 +387,7 @@ void averager_round_begin(struct averager *a)
                                    .part_bytes = a->o.part_bytes,
                                    .sender_timeout = a->o.sender_timeout,
                                    .reducer_timeout = a->o.reducer_timeout,
-                                   .time_limit = a->o.allreduce_timeout,
+                                   .time_limit = time_limit(a),
                                    .weight_max = a->o.weight_max,
                                    .clip = a->o.verify ? ALLREDUCE_CLIP_USUAL : a->o.clip,
                                    .verify = averager_can_verify(a),
@@ -387,6 +401,7 @@ void averager_round_begin(struct averager *a)
     int rc = prepare(a);
     a->call.result.verified = o.verify;
     a->call.phase = AVERAGER_REDUCING;
+    a->round.has_begun = 1;
     a->round.began = a->round.sampled = now_of(a);
     a->round.given = 0;
     a->round.uplink = (struct bandwidth_meter){ 0 };

@@ -59,6 +59,7 @@ struct averager_round {
     struct allreduce_memory memory; /* its, from one round to the next */
     struct timer timer;
     double began;                        /* s */
+    int has_begun;                       /* 1: there has been a round */
     double given;                        /* bytes to the streams, in both ways */
     struct bandwidth_meter uplink;       /* how fast they leave */
     double sampled;                      /* s, when that was measured last */

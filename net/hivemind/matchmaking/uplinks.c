@@ -42,6 +42,8 @@ static double bandwidth_of(const struct gather *gather, double mean)
     return gather->bandwidth == PL_BANDWIDTH_UNKNOWN ? mean : gather->bandwidth;
 }
 
+int uplinks_are_known(const struct group *g) { return mean_bandwidth(g) > 0; }
+
 int uplinks_relieve(struct group *g, double slow)
 {
     const double mean = mean_bandwidth(g);

@@ -126,8 +126,10 @@ static void slow_reducers_are_waited_for(void **state)
     make(&g, slow, NULL, 4); /* (1 + 2 / 2) / 20 */
     assert_true(uplinks_fraction(&g, share, 10, 50) == 1);
     assert_true(fabs(uplinks_fraction(&g, share, 5, 50) - 0.5) < 1e-12);
+    assert_true(uplinks_are_known(&g));
     group_clear(&g);
     make(&g, unknown, NULL, 4);
+    assert_false(uplinks_are_known(&g));
     assert_true(uplinks_fraction(&g, share, 5, 50) == 1);
     group_clear(&g);
 }
