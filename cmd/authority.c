@@ -178,7 +178,7 @@ static void watch(struct authority_server *s, const struct requests *w, const si
         authority_server_counts(s, &now_issued, &now_refused);
         authority_server_complaint(s, &complaint);
         if (complaint.text[0] && strcmp(complaint.text, last.text))
-            fprintf(stderr, "potluck authority: %s; the list before it stays in force\n",
+            fprintf(stderr, "potluck authority: %s; the previous list stays in force\n",
                     complaint.text);
         last = complaint;
         if (now_issued == issued && now_refused == refused) continue;

@@ -287,15 +287,15 @@ static int report(const struct demo *d, struct pl_err *err)
     text = pl_json_text(root, JSON_INDENT(1));
     rc = text && path ? pl_file_write(path, text, strlen(text), err)
                       : pl_fail(err, PL_ENOMEM, "no memory");
-    printf("\nimage loss on trained pairs: %.4f nats a code (text %.4f); bar 0.1\n", d->loss.image,
-           d->loss.text);
-    printf("trained captions drawn:      %zu of %zu nearest to their own picture among %zu; bar 90 "
-           "%%\n",
+    printf("\nimage loss on trained pairs: %.4f nats a token (text %.4f); target: below 0.1\n",
+           d->loss.image, d->loss.text);
+    printf("trained captions drawn:      %zu of %zu nearest to their own picture among %zu; "
+           "target: 90 %%\n",
            d->own, d->drawn, d->references.count);
     if (d->held_out)
         printf("combinations never seen:     %zu of %zu nearest to the right picture "
                "(%.0f %%; random %.2f %%),\n"
-               "                             %zu to the same subject in whatever tone or gender "
+               "                             %zu to the same subject in any tone or gender "
                "(%.0f %%)\n",
                d->right, d->held_out, 100.0 * (double)d->right / (double)d->held_out,
                100.0 / (double)d->references.count, d->subject,

@@ -119,7 +119,7 @@ static int take_place(struct pl_vqgan_fit *f, const json_t *json, size_t count, 
         for (size_t i = 0; !rc && i < count; i++) at.order[i] = (size_t)order[i];
         if (!rc) rc = pl_vqgan_fit_set_place(f, &at);
         if (rc && rc != PL_ENOMEM)
-            rc = pl_fail(err, PL_EFORMAT, "%s: metadata 'training' is no place of a training",
+            rc = pl_fail(err, PL_EFORMAT, "%s: metadata 'training' is not that of a training",
                          path);
         else if (rc) pl_fail(err, rc, "%s: no memory", path);
     }
