@@ -120,7 +120,8 @@ static struct reliability_peer *fail(struct reliability *r, double now, double b
     struct reliability_peer *p = add(r, now, peer);
     double until;
     p->reports |= !is_known; /* it may have reported before it was evicted */
-    for (int i = 0; !p->proven && i <= p->reports; i++)
+    /* Only its first failure says anything about new names; the next ones are its own. */
+    for (int i = 0; !p->proven && p->failures < 1 && i <= p->reports; i++)
         fail_unproven(r, &r->unproven[i], now, began,
                       i ? RELIABILITY_REPORTER_MAX : RELIABILITY_UNPROVEN_MAX);
     /* A failure makes a proven peer unproven: it has to deliver again. */

@@ -246,6 +246,31 @@ static void charges(void **state)
     assert_true(reliability_is_refused(&r, now + 2 * RELIABILITY_BASE - 1, &other));
 }
 
+/* A name that fails again and again holds back itself. Others that are as new as it was wait for its
+ * first failure alone. */
+static void repeated_failures_hold_back_one_name(void **state)
+{
+    double now = 100;
+    (void)state;
+    deliver(now, 1, 0); /* there is a proven peer */
+    see(now, 2, 1);
+    fail_at(now + 10, 2);
+    see(now + 11, 3, 1);
+    assert_true(is_paused(now + 11, 3));
+    for (int k = 1; k < 6; k++) {
+        now += 100;
+        fail_at(now, 2);
+        assert_true(is_paused(now + 1, 2));
+        assert_false(is_paused(now + 1, 3));
+        see(now + 1, (uint32_t)(10 + k), 1);
+        assert_false(is_paused(now + 1, (uint32_t)(10 + k)));
+    }
+    see(now + 1, 4, 1); /* a second name, that fails for the first time */
+    fail_at(now + 2, 4);
+    see(now + 3, 5, 1);
+    assert_true(is_paused(now + 3, 5));
+}
+
 /* Every third group that it disbands is a failure; a round that it delivers in begins the count
  * anew. */
 static void disbanded_groups(void **state)
@@ -281,6 +306,7 @@ int main(void)
         cmocka_unit_test_setup(bounded, begin),
         cmocka_unit_test_setup(silence, begin),
         cmocka_unit_test_setup(charges, begin),
+        cmocka_unit_test_setup(repeated_failures_hold_back_one_name, begin),
         cmocka_unit_test_setup(disbanded_groups, begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
