@@ -140,6 +140,24 @@ static void metadata_come_once(void **state)
     free(zeros);
 }
 
+/* Tensors alone are no state. */
+static void a_state_without_metadata(void **state)
+{
+    struct state_source source = whole(two);
+    struct bytes message = { 0 };
+    state_load_expect(&load, schema, 2);
+    assert_int_equal(state_source_next(&source, &message, &be, NULL), PL_OK);
+    bytes_take(&message, 2 + 4); /* a key, a length, "meta" */
+    assert_int_equal(state_load_add(&load, bytes_at(&message), bytes_length(&message), &err),
+                     PL_OK);
+    assert_int_equal(add(&source, SIZE_MAX), PL_OK);
+    assert_int_equal(load.count, 2);
+    assert_int_equal(state_load_finish(&load, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "without metadata"));
+    bytes_clear(&message);
+    state_source_clear(&source);
+}
+
 static void messages_that_cannot_be_read(void **state)
 {
     static const uint8_t cut[] = { 0x0a, 5, 'm' }, other[] = { 0x18, 7 };
@@ -234,13 +252,10 @@ static void broken_metadata(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_state_arrives_as_it_was),
-        TEST(expectations),
-        TEST(nothing_expected),
-        TEST(metadata_come_once),
-        TEST(messages_that_cannot_be_read),
-        TEST(metadata_there_and_back),
-        TEST(broken_metadata),
+        TEST(a_state_arrives_as_it_was), TEST(expectations),
+        TEST(nothing_expected),          TEST(metadata_come_once),
+        TEST(a_state_without_metadata),  TEST(messages_that_cannot_be_read),
+        TEST(metadata_there_and_back),   TEST(broken_metadata),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
