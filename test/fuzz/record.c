@@ -1,6 +1,7 @@
 /* record.c - any bytes as a record's subkey and value, under a free key and the guarded ones, and
  * as tokens and signed messages. The input: a byte for the key, one for the subkey's length. */
 #include "net/hivemind/moderation/auth.h"
+#include "net/hivemind/training/digest.h"
 #include "net/hivemind/training/metrics.h"
 #include "net/hivemind/training/progress.h"
 #include "net/hivemind/training/peer_report.h"
@@ -42,6 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct bytes stripped = { 0 };
     struct progress_record p;
     struct metrics_record m;
+    struct digest_record d;
     struct report_record t;
     struct record r = { .key = data, .key_n = 1, .expiration = 1 };
     struct pl_err err;
@@ -65,6 +67,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     record_strip(&stripped, r.value, r.n);
     progress_read(&p, bytes_at(&stripped), bytes_length(&stripped), &err);
     metrics_read(&m, bytes_at(&stripped), bytes_length(&stripped), &err);
+    if (!digest_read(&d, bytes_at(&stripped), bytes_length(&stripped), &err) &&
+        digest_judge(&d, 1, 1) < 0)
+        abort();
     report_read(&t, bytes_at(&stripped), bytes_length(&stripped), &err);
     bytes_clear(&stripped);
     return 0;
