@@ -8,7 +8,8 @@
  *
  * Batches of thousands of samples want a high learning rate, and a rate at which one tensor still
  * learns destroys another. With r every tensor moves by lr times its own norm, however large its
- * gradients are.
+ * gradients are; or however small: biases of rare words, which all fall, grow by (1 + lr) a step,
+ * and so does the noise of a step. The clamp of r bounds that.
  *
  * Stored values are float32, in the order of operations of the reference run's optimizer; norms are
  * summed in double. Where the moments are 8-bit codes, pl_moments_step decodes and encodes them

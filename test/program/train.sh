@@ -33,6 +33,12 @@ check "and measures on them" train --steps 4 --out "$work/w2" --without "$work/w
 check "the same bits" cmp "$work/w1/checkpoint-000004.safetensors" "$work/w2/checkpoint-000004.safetensors"
 check "their loss is logged twice" test "$(grep -c '"held_out":[0-9]' "$work/w2/log.jsonl")" -eq 2
 
+# At this rate norms of tensors grow, until the clamp of one of the two optimizers holds them.
+check "trains at a rate of 3" train --lr 3 --out "$work/l1"
+check "and with norms that count up to 30" train --lr 3 --optimizer lamb8_clamp30 --out "$work/l2"
+last_loss() { tail -n 1 "$1/log.jsonl" | sed 's/.*"loss":\([0-9]*\).*/\1/'; }
+check "it makes smaller steps" test $((100 * $(last_loss "$work/l2"))) -lt "$(last_loss "$work/l1")"
+
 # Peers that are given parts read every shard, and none reads another's: the position in a
 # checkpoint names them.
 shards() { "$POTLUCK" show "$1" 2>/dev/null | grep -o '[a-z]*-[0-9]*\.parquet'; }
