@@ -11,6 +11,7 @@
 #include "cmd/train/train_data.h"
 #include "cmd/train/train_job.h"
 #include "cmd/train/train_log.h"
+#include "cmd/train/train_swarm.h"
 #include "data/models/checkpoint.h"
 #include "data/files/file.h"
 #include "data/files/json.h"
@@ -58,7 +59,10 @@ struct demo {
     struct demo_swarm_result swarm;
 };
 
-static int is_local(const struct demo *d) { return strcmp(d->algorithm, "gradients") != 0; }
+static int is_local(const struct demo *d)
+{
+    return train_has_local_steps(&(struct train_swarm){ .algorithm = d->algorithm });
+}
 
 /* The stored curve of this kind of demo; NULL: none is there. */
 static const char *published(const struct demo *d, char *path, size_t capacity)
@@ -377,8 +381,9 @@ static const struct option_row rows[] = {
     { "alone", NULL, NULL, OPT_FLAG(alone), "train in one process" },
     { "algorithm", "A", "local_sgd", OPT_NAME(algorithm, train_algorithms),
       "how the swarm trains; potluck train --help describes the algorithms. gradients, as in the "
-      "paper's run, averages at each step and trains on 973 pairs; all others train on all 3,513 "
-      "pairs in about the same time" },
+      "paper's run, and powersgd average at each step and train on 973 pairs; local_sgd and diloco "
+      "train on all 3,513 pairs in about the same time. The others have no clients, so the demo "
+      "cannot show them" },
     { "inner-steps", "N", INNER_STEPS, OPT_INTEGER(inner_steps, 2, 10000),
       "local steps of each peer between two rounds of averaging" },
     { "quick", NULL, NULL, OPT_FLAG(quick),
@@ -428,6 +433,14 @@ static int run_demo(int argc, char **argv)
         return rc != 0;
     }
     if (d.quick) d.alone = 1;
+    if (!d.alone && train_gathers(&(struct train_swarm){ .algorithm = d.algorithm })) {
+        command_misused(
+            "demo",
+            "--algorithm %s: each of its peers sends a message to each other one, which "
+            "the demo's client cannot; use gradients, powersgd, local_sgd or diloco",
+            d.algorithm);
+        return 2;
+    }
     if (d.resume && !d.alone) {
         command_misused("demo",
                         "--resume is for --alone and --quick: a swarm's peers load their state "

@@ -11,7 +11,7 @@ struct demo_swarm {
     const struct compute *compute; /* borrowed; threads and memory are shared among the trainers */
     int page;                      /* 1: serves the swarm's page, and leaves it in out/page */
     const char *algorithm;         /* as potluck train --algorithm */
-    int64_t inner_steps;           /* of each peer alone between two rounds; 1 for gradients */
+    int64_t inner_steps; /* of each peer alone between two rounds; 1 where gradients travel */
     int64_t steps, target_batch, limit, seed;
     double peak; /* learning rate */
 };

@@ -54,4 +54,5 @@ check "the nearest is named, where the caption is known" test "$(grep -c '"neare
 refuses 1 "/nowhere" "$POTLUCK" generate --model "$work/d" "cat face" --nearest /nowhere --out "$work/n"
 refuses 2 "resume is for --alone" "$POTLUCK" demo --resume
 refuses 2 "potluck demo: --steps: '0' is not" "$POTLUCK" demo --steps 0
+refuses 2 "potluck demo: --algorithm sparseloco: each of its peers sends" "$POTLUCK" demo --algorithm sparseloco
 finish
