@@ -50,46 +50,6 @@ void pl_memory_plan_for(struct pl_memory_plan *plan, const struct pl_memory_mode
     };
 }
 
-static int in_range(const char *what, double x, double min, double max, struct pl_err *err)
-{
-    if (x >= min && x <= max && x == floor(x)) return PL_OK;
-    return pl_fail(err, PL_EUSE, "%s is %g, expected a whole number from %g to %g", what, x, min,
-                   max);
-}
-
-int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
-{
-    const struct pl_memory_model *m = &plan->model;
-    const struct {
-        const char *what;
-        double x, min, max;
-    } limits[] = {
-        /* No model comes near; products of any three stay finite and are printed in full. */
-        { "--nlayers", m->layers, 1, 1e5 },
-        { "--seqlen", m->sequence, 1, 1e8 },
-        { "--dmodel", m->width, 1, 1e7 },
-        { "--dhid", m->hidden, 1, 1e8 },
-        { "--vocab-size", m->vocabulary, 1, 1e9 },
-        { "--heads", m->heads, 1, 1e6 },
-        { "--bsz", plan->batch, 1, 1e7 },
-        { "--shared-groups", plan->groups, 0, 1e6 },
-        { "--zero", plan->zero, 0, 3 },
-        { "--ngpus", plan->devices, 1, 1e6 },
-        { "--min-8bit", plan->min_8bit, 0, 1e12 },
-        { "--block", plan->block, 1, 1e9 },
-        { "--peers", plan->peers, 1, 1e6 },
-    };
-    for (size_t i = 0; i < PL_COUNT(limits); i++) {
-        int rc = in_range(limits[i].what, limits[i].x, limits[i].min, limits[i].max, err);
-        if (rc) return rc;
-    }
-    if (plan->allreduce_bits && plan->allreduce_bits != 8 && plan->allreduce_bits != 16 &&
-        plan->allreduce_bits != 32)
-        return pl_fail(err, PL_EUSE, "--compression-bits is %d, expected 0, 8, 16 or 32 bits",
-                       plan->allreduce_bits);
-    return PL_OK;
-}
-
 /* --- terms that depend on the parameters alone ------------------------------------------------ */
 
 struct totals {

@@ -3,6 +3,7 @@
 #include "memory.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,34 +94,41 @@ static int set_int(int *out, const char *option, const char *value, struct pl_er
     return PL_OK;
 }
 
+/* No model comes near these limits; products of any three stay finite and are printed in full. */
+static const struct {
+    const char *name;
+    size_t at;
+    double min, max;
+} numbers[] = {
+#define AT(member) offsetof(struct pl_memory_plan, member)
+    { "nlayers", AT(model.layers), 1, 1e5 },
+    { "seqlen", AT(model.sequence), 1, 1e8 },
+    { "dmodel", AT(model.width), 1, 1e7 },
+    { "dhid", AT(model.hidden), 1, 1e8 },
+    { "vocab-size", AT(model.vocabulary), 1, 1e9 },
+    { "heads", AT(model.heads), 1, 1e6 },
+    { "bsz", AT(batch), 1, 1e7 },
+    { "shared-groups", AT(groups), 0, 1e6 },
+    { "ngpus", AT(devices), 1, 1e6 },
+    { "min-8bit", AT(min_8bit), 0, 1e12 },
+    { "block", AT(block), 1, 1e9 },
+    { "peers", AT(peers), 1, 1e6 },
+#undef AT
+};
+
+static double *number_at(const struct pl_memory_plan *plan, size_t i)
+{
+    return (double *)((uintptr_t)plan + numbers[i].at);
+}
+
 int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *value,
                   struct pl_err *err)
 {
-    struct pl_memory_model *m = &plan->model;
-    const struct {
-        const char *name;
-        double *at;
-    } numbers[] = {
-        { "nlayers", &m->layers },
-        { "seqlen", &m->sequence },
-        { "dhid", &m->hidden },
-        { "vocab-size", &m->vocabulary },
-        { "heads", &m->heads },
-        { "bsz", &plan->batch },
-        { "shared-groups", &plan->groups },
-        { "ngpus", &plan->devices },
-        { "min-8bit", &plan->min_8bit },
-        { "block", &plan->block },
-        { "peers", &plan->peers },
-    };
     int x = 0, rc;
+    if (same(option, "dmodel")) plan->model.published_width = 0; /* it is taken as given */
     for (size_t i = 0; i < PL_COUNT(numbers); i++)
-        if (same(option, numbers[i].name)) return number(numbers[i].at, option, value, err);
+        if (same(option, numbers[i].name)) return number(number_at(plan, i), option, value, err);
     if (same(option, "model")) return set_model(plan, value, err);
-    if (same(option, "dmodel")) {
-        m->published_width = 0; /* an explicit width is taken as given */
-        return number(&m->width, option, value, err);
-    }
     if (same(option, "zero")) return set_int(&plan->zero, option, value, err);
     if (same(option, "compression-bits") || same(option, "exchange")) /* its former name */
         return set_int(&plan->allreduce_bits, option, value, err);
@@ -147,4 +155,22 @@ int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *v
         return rc;
     }
     return pl_fail(err, PL_ENOTFOUND, "no option is called '%.40s'", option);
+}
+
+int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
+{
+    for (size_t i = 0; i < PL_COUNT(numbers); i++) {
+        const double x = *number_at(plan, i);
+        if (!(x >= numbers[i].min && x <= numbers[i].max && x == floor(x)))
+            return pl_fail(err, PL_EUSE, "--%s is %g, expected a whole number from %g to %g",
+                           numbers[i].name, x, numbers[i].min, numbers[i].max);
+    }
+    if (plan->zero < 0 || plan->zero > 3)
+        return pl_fail(err, PL_EUSE, "--zero is %d, expected a whole number from 0 to 3",
+                       plan->zero);
+    if (plan->allreduce_bits && plan->allreduce_bits != 8 && plan->allreduce_bits != 16 &&
+        plan->allreduce_bits != 32)
+        return pl_fail(err, PL_EUSE, "--compression-bits is %d, expected 0, 8, 16 or 32 bits",
+                       plan->allreduce_bits);
+    return PL_OK;
 }
