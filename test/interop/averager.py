@@ -133,7 +133,8 @@ class Slow(Scenario):
 
     def check(self, folder, peers):
         rounds, last = rounds_of(peers), len(peers) - 1
-        step(f"{self.name}: one group", all(r and not r["error"] and len(r["group"]) == len(peers) for r in rounds), rounds)
+        step(f"{self.name}: one group", all(r and not r["error"] and len(r["group"]) == len(peers) for r in rounds),
+             [r and (r["error"] or len(r["group"])) for r in rounds])
         every, without = self.mean(), self.mean(last)
         kinds = []
         for k, peer in enumerate(peers):

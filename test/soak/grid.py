@@ -2,12 +2,14 @@
 tensors in the grid (net/hivemind/matchmaking/grid.h), come and die at random, and have peers around
 them that only keep the DHT.
 
-usage: grid.py POTLUCK [--trainers N] [--idle N] [--steps N] [--full S] [--life S] [--seed N]
+usage: grid.py POTLUCK [--trainers N] [--idle N] [--steps N] [--full S] [--life S] [--limit S]
+                       [--seed N]
 
---full: s that a batch of all takes to collect; --life: s that a trainer lives on average. A third of
-the trainers accept no connections; three in ten die without a word: they freeze. Prints one line: how
-long averaging took behind the first peer's last batch until 95 % of the peers were done, as the
-simulator measures it, rounds and groups; and the processor time. Not a test. Compare with
+--full: s that a batch of all takes to collect; --life: s that a trainer lives on average; --limit:
+it ends then, with the steps that there are. A third of the trainers accept no connections; three in
+ten die without a word: they freeze. Prints one line: how long averaging took behind the first
+peer's last batch until 95 % of the peers were done, rounds and groups; and the processor time. Not a
+test. Compare with
   build/simulate --peers TRAINERS VALUES FULL LIFE
 """
 import argparse
@@ -76,7 +78,7 @@ def figures(trainers, first, last):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    for name, value in (("trainers", 128), ("idle", 1000), ("steps", 4), ("full", 60), ("life", 1200), ("seed", 1)):
+    for name, value in (("trainers", 128), ("idle", 1000), ("steps", 4), ("full", 60), ("life", 1200), ("seed", 1), ("limit", 1200)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args(given)
     dice = random.Random(args.seed)
@@ -92,8 +94,8 @@ def main():
                                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
                 time.sleep(0.1)
             living = [Trainer(folder, n, join, dice, *given_all) for n in range(args.trainers)]
-            number, warm, last, limit = args.trainers, None, 0, time.time() + (args.steps + 3) * (args.full + 180)
-            while time.time() < limit:
+            number, warm, last = args.trainers, None, 0
+            while time.time() < began + args.limit:
                 last = max((e["epoch"] for t in living for e in t.events if e["event"] == "epoch"), default=0)
                 # The peers come one after the other: the first steps have few of them.
                 if warm is None and sum(any(e["event"] == "epoch" and e["peers"] >= 0.9 * args.trainers for e in t.events) for t in living) > 0.9 * args.trainers:
