@@ -41,9 +41,9 @@ static const struct {
     int late, dies, client;
 } kinds[PEERS] = {
     [1] = { .name = "first" },
-    [2] = { .name = "killed half-way", .slow = 0.1, .slow_local = 0.025, .dies = 1 },
-    [3] = { .name = "late", .slow = 0.2, .slow_local = 0.04, .late = 1 },
-    [4] = { .name = "client", .slow = 0.5, .slow_local = 0.05, .client = 1 },
+    [2] = { .name = "killed half-way", .slow = 0.1, .slow_local = 0.05, .dies = 1 },
+    [3] = { .name = "late", .slow = 0.2, .slow_local = 0.08, .late = 1 },
+    [4] = { .name = "client", .slow = 0.5, .slow_local = 0.1, .client = 1 },
 };
 
 struct peer {
@@ -181,8 +181,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     } while (0)
     ADD("potluck", "train", "--run", s->run, "--join", s->address, "--out", folder, "--steps",
         number[0]);
-    ADD("--target-batch", number[1], "--batch", is_local(s) ? number[1] : "8");
-    ADD("--seed", number[3], "--data-seed", number[5]);
+    ADD("--target-batch", number[1], "--batch", "8", "--seed", number[3], "--data-seed", number[5]);
     ADD("--slow", number[4], "--lr", number[6]);
     ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
     ADD("--activations", "stored", "--threads", number[7], "--keep", "1", "--json", "--quiet");
@@ -190,8 +189,6 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     ADD("--save-every", k == 1 ? number[10] : "0", "--evaluate-every", k == 1 ? number[10] : "0");
     ADD("--exclude", held, "--average-state-every", "5");
     ADD("--algorithm", (char *)(uintptr_t)d->algorithm, "--inner-steps", number[9]);
-    /* Or the biases of rare words grow exponentially in so many steps (ref/lamb.c). */
-    if (is_local(s)) ADD("--optimizer", "lamb8_clamp30");
     ADD("--name", (char *)(uintptr_t)kinds[k].name);
     if (d->limit) ADD("--limit", number[2]);
     if (kinds[k].client) ADD("--client-mode");

@@ -13,8 +13,8 @@ for f in drawn.png held-out.png loss.svg figures.json checkpoint-000032.safetens
 done
 figure() { sed -n "s/^ \"$1\": \([0-9.e-]*\),*/\1/p" "$work/d/figures.json"; }
 check "the figures count rounds" test "$(figure rounds)" = 8
-# 8 rounds of 4 steps of 4 samples: three peers are in all of them, but for the late one's first.
-check "and the samples of all peers" test "$(figure samples)" -ge $((2 * 8 * 16)) -a "$(figure samples)" -le $((4 * 8 * 16))
+# 8 rounds of 4 steps of 8 samples: three peers are in all of them, but for the late one's first.
+check "and the samples of all peers" test "$(figure samples)" -ge $((2 * 8 * 32)) -a "$(figure samples)" -le $((4 * 8 * 32))
 check "and say what averaging costs" sh -c 'grep -q "samples, [0-9]* a second; 8 rounds, averaging took [0-9]* %" "$0"' "$work/out"
 check "as many samples as the peers' events say" sh -c 'awk -F "\"local_samples\":" "/\"event\":\"epoch\"/ { split(\$2, n, /[,}]/); s += n[1] } END { print s }" \
     "$0" | grep -qx "$1"' "$work/d/events.jsonl" "$(figure samples)"
