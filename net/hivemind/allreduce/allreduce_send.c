@@ -128,6 +128,13 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
         lose_reducer(x, peer, broken ? "its answer can't be read" : "it is in trouble itself");
         return;
     }
+    /* hivemind's reducers answer 0 / 0 where all peers' parts are blank, or of weight 0. */
+    if (out->answered < out->sent && m.has_part && !part_message_is_sound(&m) &&
+        allreduce_is_blank(x, out->part[out->answered])) {
+        out->fault = FAULT_REFUSED;
+        lose_reducer(x, peer, "no peer has values of one of our parts");
+        return;
+    }
     /* Answers that no honest reducer sends: more answers than parts, another length, values that
      * are not finite; in a verified round anything but float32 with a radius. Since the stream is
      * authenticated, such an answer is a proof, and the peer is banned. */

@@ -73,11 +73,14 @@ double uplinks_fraction(const struct group *g, const size_t *share, double rate,
 {
     const double mean = mean_bandwidth(g);
     double total = 0, longest = 0;
+    int full = 0;
     if (!(mean > 0 && slow > 0 && rate > 0)) return 1;
     for (size_t i = 0; i < g->count; i++) total += (double)share[i];
     for (size_t i = 0; i < g->count; i++) {
         const double w = (double)share[i] / total, b = bandwidth_of(&g->members[i].gather, mean);
-        if (share[i]) longest = fmax(longest, (1 + ((double)g->count - 2) * w) / b);
+        if (!share[i]) continue;
+        longest = fmax(longest, (1 + ((double)g->count - 2) * w) / b);
+        full += g->members[i].gather.mode == GROUP_FULL;
     }
-    return fmin(1, rate * fmax(longest, 1 / slow));
+    return full < UPLINKS_FULL ? 1 : fmin(1, rate * fmax(longest, 1 / slow));
 }

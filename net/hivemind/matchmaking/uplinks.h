@@ -19,13 +19,17 @@
 
 #include "group.h"
 
+#define UPLINKS_FULL 2 /* a newcomer among them may have no samples yet */
+
 /* The leader's, before the group begins. slow: Mbit/s, the unit of bandwidths between peers that
  * measure them; 0: nothing changes. PL_OK or PL_ENOMEM. */
 int uplinks_relieve(struct group *g, double slow);
 /* 1: at least one reducer states a bandwidth. */
 int uplinks_are_known(const struct group *g);
 /* The part of its own values that a member without a share sends, in (0, 1]. share (g->count): as
- * group_shares gives them; rate: of its uplink, Mbit/s; PL_BANDWIDTH_UNKNOWN: it sends all. */
+ * group_shares gives them; rate: of its uplink, Mbit/s; PL_BANDWIDTH_UNKNOWN: it sends all. So does
+ * everybody where fewer than UPLINKS_FULL members reduce values of their own: a part that all leave
+ * blank has no mean. */
 double uplinks_fraction(const struct group *g, const size_t *share, double rate, double slow);
 
 #endif

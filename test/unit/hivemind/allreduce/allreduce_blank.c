@@ -149,6 +149,33 @@ static void other_single_values_are_refused(void **state)
     }
 }
 
+/* Answers of NaN: to a part with values no honest reducer gives one, to a blank part hivemind's does
+ * where nobody has values. */
+static void nobodys_mean_is_no_proof(void **state)
+{
+    for (int blank = 0; blank < 2; blank++) {
+        static struct world w;
+        struct bytes raw = { 0 };
+        struct part_message m = {
+            .code = MSG_AVERAGED_PART, .method = PL_COMPRESS_NONE, .elements = 512, .bytes = 2048
+        };
+        uint8_t *buffer;
+        make(&w);
+        w.peer[SLOW].upload = blank ? 1e-9 : 0;
+        w.peer[2].frozen = 1;
+        begin(&w);
+        run(&w);
+        assert_int_equal(part_message_write(&raw, &buffer, &m), PL_OK);
+        memset(buffer, 0xff, m.bytes);
+        allreduce_message(w.peer[SLOW].x, w.now, 2, ALLREDUCE_OUT, bytes_at(&raw),
+                          bytes_length(&raw));
+        assert_int_equal(lied(&w.peer[SLOW], 2), !blank);
+        bytes_clear(&raw);
+        w.peer[2].frozen = 0;
+        end(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +183,7 @@ int main(void)
         cmocka_unit_test(every_part_has_its_turn),
         cmocka_unit_test(blank_parts_are_not_clipped),
         cmocka_unit_test(other_single_values_are_refused),
+        cmocka_unit_test(nobodys_mean_is_no_proof),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

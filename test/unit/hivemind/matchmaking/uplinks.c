@@ -100,20 +100,36 @@ static void no_group_becomes_slower(void **state)
     assert_true(faster > 100);
 }
 
-/* One reducer of 100, a member without a share: the round takes 1 / 100 at least, or what is allowed
- * to an uplink at the limit. */
+/* Two reducers of 200, two members without a share: the round takes (1 + 2 / 2) / 200 at least, or what
+ * is allowed to an uplink at the limit. */
 static void how_much_is_sent(void **state)
 {
-    static const double stated[] = { 100, 0 };
-    static const size_t share[] = { VALUES, 0 };
+    static const double stated[] = { 200, 200, 0, 0 };
+    static const size_t share[] = { VALUES / 2, VALUES / 2, 0, 0 };
     struct group g;
-    make(&g, stated, NULL, 2);
+    make(&g, stated, NULL, 4);
     assert_true(fabs(uplinks_fraction(&g, share, 25, 50) - 0.5) < 1e-12);
     assert_true(fabs(uplinks_fraction(&g, share, 10, 50) - 0.2) < 1e-12);
     assert_true(fabs(uplinks_fraction(&g, share, 10, 200) - 0.1) < 1e-12); /* with the others */
     assert_true(uplinks_fraction(&g, share, 60, 50) == 1);
     assert_true(uplinks_fraction(&g, share, 25, 0) == 1);
     assert_true(uplinks_fraction(&g, share, PL_BANDWIDTH_UNKNOWN, 50) == 1);
+    group_clear(&g);
+}
+
+/* Reducers without values of their own leave a mean to those that send some. */
+static void every_part_needs_values(void **state)
+{
+    static const double stated[] = { 200, 200, 0, 0 };
+    static const size_t both[] = { VALUES / 2, VALUES / 2, 0, 0 }, one[] = { VALUES, 0, 0, 0 };
+    static const enum group_mode helps[] = { GROUP_FULL, GROUP_AUXILIARY, GROUP_FULL, GROUP_FULL };
+    struct group g;
+    make(&g, stated, helps, 4);
+    assert_true(uplinks_fraction(&g, both, 25, 50) == 1);
+    group_clear(&g);
+    make(&g, stated, NULL, 4);
+    assert_true(uplinks_fraction(&g, one, 25, 50) == 1);
+    assert_true(uplinks_fraction(&g, both, 25, 50) < 1);
     group_clear(&g);
 }
 
@@ -140,6 +156,7 @@ int main(void)
         cmocka_unit_test(who_is_relieved),
         cmocka_unit_test(no_group_becomes_slower),
         cmocka_unit_test(how_much_is_sent),
+        cmocka_unit_test(every_part_needs_values),
         cmocka_unit_test(slow_reducers_are_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
