@@ -33,7 +33,7 @@ def check(browser, folder):
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     rounds = max(event["epoch"] for event in events if event.get("event") == "epoch" and event["peer"] == 1)
     # The last held-out loss is measured after a trainer's last report.
-    for name, wanted in (("t-step", [f"{rounds} of {rounds}"]), ("t-held", held[-2:])):
+    for name, wanted in (("t-step", [f"{rounds:,} of {rounds:,}"]), ("t-held", held[-2:])):
         if shown(browser, name) not in wanted:
             sys.exit(f"{folder}: the page says {shown(browser, name)} where the run's log has {' or '.join(wanted)}")
 
