@@ -36,7 +36,8 @@ const struct option_row averaging_rows[] = {
     { "averaging-timeout", "SECONDS", "180", OPT_SECONDS(averaging_timeout, 0.1, 86400),
       "limit of a whole round; after it a trainer steps with its own gradients" },
     { "allreduce-timeout", "SECONDS", "60", OPT_SECONDS(allreduce_timeout, 0.1, 86400),
-      "limit of the all-reduce within a round" },
+      "limit of the all-reduce within a round. An uplink that needs more than a third of it for "
+      "this peer's own gradients sends only a part of them" },
     { "group-size", "N", NULL, OPT_INTEGER(group_size, 2, GROUP_PEERS_MAX),
       "begin a round as soon as this many peers have joined the group (default: wait for all "
       "that join in time)" },
