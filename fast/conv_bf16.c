@@ -78,9 +78,9 @@ static void fill_columns(uint16_t *columns, const struct planes *p, int K, int s
     }
 }
 
-/* The gradient to the input is a convolution of dy with each kernel turned round, and inputs and
- * outputs exchanged. */
-static void turn_weights(float *to, const float *w, const struct pl_conv *c)
+/* The gradient to the input is a convolution of dy with each kernel rotated by 180 degrees, and
+ * inputs and outputs swapped. */
+static void rotate_weights(float *to, const float *w, const struct pl_conv *c)
 {
     int taps = c->K * c->K;
     for (int o = 0; o < c->O; o++)
@@ -129,16 +129,16 @@ int conv_bf16(float *y, const float *x, const float *w, const float *b, const st
                                 .left = c->K - 1 - c->left };
     struct planes p;
     uint16_t *columns;
-    float *scratch, *turned = NULL;
+    float *scratch, *rotated = NULL;
     int rows, rc = PL_OK;
     if (transposed) {
         to_input.bottom = c->H + c->K - 1 - to_input.H - to_input.top;
         to_input.right = c->W + c->K - 1 - to_input.W - to_input.left;
-        turned = fast_scratch_alloc((size_t)c->O * (size_t)c->C * (size_t)(c->K * c->K));
-        if (!turned) return PL_ENOMEM;
-        turn_weights(turned, w, c);
+        rotated = fast_scratch_alloc((size_t)c->O * (size_t)c->C * (size_t)(c->K * c->K));
+        if (!rotated) return PL_ENOMEM;
+        rotate_weights(rotated, w, c);
         c = &to_input;
-        w = turned;
+        w = rotated;
     }
     size_t row = (size_t)(c->C * c->K * c->K) * (size_t)pl_conv_width(c);
     p.count = c->C;
@@ -156,6 +156,6 @@ int conv_bf16(float *y, const float *x, const float *w, const float *b, const st
                       x + (size_t)image * (size_t)c->C * (size_t)c->H * (size_t)c->W, w, b, c, &p,
                       columns, rows);
     fast_scratch_free(scratch);
-    fast_scratch_free(turned);
+    fast_scratch_free(rotated);
     return rc;
 }

@@ -69,6 +69,11 @@ ROOM=[a-z]*         FOLDER=
 --room              --folder
 kept activations    saved activations
 turned (matrix|matrices|weights?)  transposed
+(a kernel|each kernel) turned|turn_weights  rotated
+[*&]told|told(->|_by)  reported
+report_reach        report_reachability
+the channel (until|has)|Takes over the channel  stream
+(leave|makes?) room  space, capacity
 tied table          embedding
 buffer_chain        buffer_queue
 chain of buffers    buffer queue

@@ -119,7 +119,7 @@ static int report_step(struct dashboard *d, const struct line *l, double time, d
     struct dashboard_report r = { .key = DASHBOARD_THIS,
                                   .record = { .version = "potluck " PL_VERSION,
                                               .held_out = l->held_out } };
-    struct dashboard_snapshot look = {
+    struct dashboard_snapshot snapshot = {
         .time = time,
         .metrics = &m,
         .metrics_count = 1,
@@ -127,7 +127,7 @@ static int report_step(struct dashboard *d, const struct line *l, double time, d
         .report_count = 1,
         .step_s = step_s,
     };
-    return dashboard_update(d, &look, err);
+    return dashboard_update(d, &snapshot, err);
 }
 
 static double seconds(const struct line *l)

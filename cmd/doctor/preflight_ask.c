@@ -164,14 +164,14 @@ int probe_call(struct probe *p, const char *name, const struct bytes *request)
 
 /* --- known without asking --------------------------------------------------------------------- */
 
-struct looking {
+struct view_request {
     struct probe *p;
     struct probe_view *v;
 };
 
-static void look(void *context)
+static void read_view(void *context)
 {
-    struct looking *l = context;
+    struct view_request *l = context;
     const struct host *h = l->p->s->host;
     l->v->has_seen = !host_observed(h, &l->p->peer, &l->v->seen);
     l->v->has_local = !host_local_address(h, &l->p->peer, &l->v->local);
@@ -180,10 +180,10 @@ static void look(void *context)
 
 void probe_identity(struct probe *p, struct probe_view *v)
 {
-    struct looking l = { p, v };
+    struct view_request l = { p, v };
     double until = pl_seconds() + IDENTIFY_WAIT;
     memset(v, 0, sizeof *v);
-    while (loop_call(p->s->loop, look, &l),
+    while (loop_call(p->s->loop, read_view, &l),
            !v->has_seen && pl_seconds() < until && !probe_is_stopped(p->s, p->stop))
         usleep(IDENTIFY_POLL);
 }

@@ -93,8 +93,8 @@ static int score_all(struct state *s, float *score, const char *caption, const i
 
 /* Which reference image is nearest to this sample: its own caption's, or that of another? Adds
  * the answer to the sample's entry. */
-static void look_around(struct state *s, json_t *entry, const char *caption,
-                        const struct pl_image *image)
+static void compare_references(struct state *s, json_t *entry, const char *caption,
+                               const struct pl_image *image)
 {
     const struct reference_images *g = s->job->references;
     size_t own = reference_images_find(g, caption), near;
@@ -138,7 +138,7 @@ static int write_one(struct state *s, struct pl_image *image, size_t caption, in
         if (rc) pl_fail(err, rc, "no memory");
         else memset(s->blank.pixels, 255, 3 * (size_t)image->width * (size_t)image->height);
     }
-    if (entry && job->references) look_around(s, entry, text, image);
+    if (entry && job->references) compare_references(s, entry, text, image);
     if (json_array_append_new(s->list, entry) || pl_json_failed())
         rc = rc ? rc : pl_fail(err, PL_ENOMEM, "no memory");
     s->written++;

@@ -284,7 +284,8 @@ int lab_run_read(struct lab_run *run, const char *path, struct pl_err *err)
     pl_outer_defaults(&run->setup.outer);
     name_after(run->name, path);
     if ((r.rc = pl_yaml_read(&root, path, err))) return r.rc;
-    if (!json_is_object(root)) refuse(&r, "the file", "keys with values");
+    if (!json_is_object(root))
+        r.rc = pl_fail(err, PL_EFORMAT, "%.200s: expected keys with values", path);
     else take_all(&r, root);
     run->setup.outer.seed = run->setup.seed;
     pl_json_begin();

@@ -194,7 +194,7 @@ static void say_behind(struct peer_save *p, int64_t epoch)
     p->reported = epoch;
 }
 
-static void look(struct peer_save *p)
+static void poll_swarm(struct peer_save *p)
 {
     int64_t epoch = swarm_epoch(p);
     p->due = pl_seconds() + fmin(POLL_EVERY, p->o.every);
@@ -235,7 +235,7 @@ void peer_save_turn(struct peer_save *p)
     stage = p->stage;
     pthread_mutex_unlock(&p->lock);
     if (stage == SAVE_LOADED) save(p);
-    else if (stage == SAVE_IDLE && pl_seconds() >= p->due) look(p);
+    else if (stage == SAVE_IDLE && pl_seconds() >= p->due) poll_swarm(p);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */

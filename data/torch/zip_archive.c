@@ -119,7 +119,7 @@ static int complain(const struct archive *a, size_t index, struct pl_err *err)
                    zip_strerror(a->zip));
 }
 
-static int look(const struct archive *a, size_t index, zip_stat_t *st, struct pl_err *err)
+static int stat_member(const struct archive *a, size_t index, zip_stat_t *st, struct pl_err *err)
 {
     zip_uint64_t want = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD;
     if (zip_stat_index(a->zip, index, 0, st)) return complain(a, index, err);
@@ -135,7 +135,7 @@ int pl_zip_archive_stored(struct archive *a, size_t index, const void **data, si
     zip_stat_t st;
     zip_file_t *file;
     uint8_t first;
-    int rc = look(a, index, &st, err), got;
+    int rc = stat_member(a, index, &st, err), got;
     *data = a->data;
     *bytes = 0;
     if (rc) return rc;
@@ -162,7 +162,7 @@ int pl_zip_archive_read(struct archive *a, size_t index, void **data, size_t *by
     zip_stat_t st;
     zip_file_t *file;
     char *copy;
-    int rc = look(a, index, &st, err);
+    int rc = stat_member(a, index, &st, err);
     *data = NULL;
     *bytes = 0;
     if (rc) return rc;

@@ -70,7 +70,7 @@ static void look_at(struct dashboard_snapshot *l, size_t peers, struct dashboard
                                                 .samples_per_second = 0.1 + (double)(i % 37) / 100,
                                                 .client_mode = i % 3 == 0 };
         r[i].record = (struct report_record){ .version = "potluck " PL_VERSION,
-                                              .reach = REPORT_DIRECT,
+                                              .reachability = REPORT_DIRECT,
                                               .rounds = 2 * step,
                                               .sent = 100000000 * step,
                                               .received = 100000000 * step,

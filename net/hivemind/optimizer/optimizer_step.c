@@ -161,7 +161,7 @@ static void renew_token(struct pl_collaborative *c)
 /* A verified round accepts nothing of a peer that has more samples than TRAINING_WEIGHT_MAX allows
  * (join_round). With a round that takes long, everybody would have too many for the next one: it
  * fails for lack of values that count, takes as long, and so on. So there are no more batches
- * during a round than leave room for the one with which the gradient departs. */
+ * during a round than leave space for the one with which the gradient departs. */
 static int must_wait(const struct pl_collaborative *c)
 {
     const struct step_account *now = &c->now;

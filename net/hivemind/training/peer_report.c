@@ -46,8 +46,8 @@ void report_device(char out[REPORT_DEVICE_MAX + 1], const char *note)
 int report_write(struct bytes *out, const struct report_record *r)
 {
     const struct schema_field *f = schema_report.fields;
-    const int64_t counts[] = { r->reach, r->rounds,   r->failed,      r->retried,
-                               r->sent,  r->received, r->uncompressed };
+    const int64_t counts[] = { r->reachability, r->rounds,   r->failed,      r->retried,
+                               r->sent,         r->received, r->uncompressed };
     /* The fields of the schema, in its order, then those that came later. */
     mp_map(out, schema_report.count + PL_COUNT(later) + 2);
     mp_text(out, f++->name);
@@ -94,7 +94,8 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
     if (device && device->kind == MP_BIN) read_text(r->device, REPORT_DEVICE_MAX, device);
     if (name && name->kind == MP_BIN) read_text(r->name, REPORT_NAME_MAX, name);
     /* An unknown number comes from a newer version. */
-    r->reach = reach >= 0 && reach < REPORT_REACHES ? (enum report_reach)reach : REPORT_UNKNOWN;
+    r->reachability = reach >= 0 && reach < REPORT_REACHABILITIES ? (enum report_reachability)reach
+                                                                  : REPORT_UNKNOWN;
     for (size_t i = 0; i < PL_COUNT(counts); i++)
         if ((*counts[i] = mp_count(mp_get(v, schema_report.fields[2 + i].name))) < 0)
             return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");

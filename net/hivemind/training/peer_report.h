@@ -12,12 +12,12 @@
 #define REPORT_DEVICE_MAX 60  /* name of the processor or GPU, as given by the backend */
 #define REPORT_NAME_MAX 24    /* of what its owner calls it: fits a column of the page */
 
-enum report_reach {
+enum report_reachability {
     REPORT_UNKNOWN,
     REPORT_DIRECT,
     REPORT_RELAYED,
     REPORT_UNREACHABLE,
-    REPORT_REACHES
+    REPORT_REACHABILITIES
 };
 
 /* All counts since the peer began. */
@@ -26,11 +26,12 @@ struct report_record {
     char device[REPORT_DEVICE_MAX + 1];   /* likewise; empty: not reported */
     /* Likewise; empty: it has none. Anybody can take any name: only the key tells peers apart. */
     char name[REPORT_NAME_MAX + 1];
-    enum report_reach reach; /* how others call it; a number from the future is REPORT_UNKNOWN */
-    int64_t rounds;          /* of gradients and parameters that gave a mean */
-    int64_t failed;  /* for which there was a group, or should have been one, and which did not */
-    int64_t retried; /* groups that fell apart and were followed by another try */
-    int64_t banned;  /* groupmates that were caught lying, and refused for a while */
+    enum report_reachability
+        reachability; /* how others call it; a number from the future is REPORT_UNKNOWN */
+    int64_t rounds;   /* of gradients and parameters that gave a mean */
+    int64_t failed;   /* for which there was a group, or should have been one, and which did not */
+    int64_t retried;  /* groups that fell apart and were followed by another try */
+    int64_t banned;   /* groupmates that were caught lying, and refused for a while */
     int64_t sent, received; /* bytes of these rounds' messages */
     int64_t uncompressed;   /* `sent`, if each value took four bytes */
     int64_t target_batch;   /* samples that it steps at; 0: not reported */

@@ -68,9 +68,9 @@ static void publish_report(struct training *c)
     struct bytes value = { 0 };
     dht_node_status(c->o.node, &status);
     /* How others reach us: hole punching and relays matter to readers of the dashboard. */
-    c->records.totals.reach = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
-                              : status.relayed                      ? REPORT_RELAYED
-                                                                    : REPORT_DIRECT;
+    c->records.totals.reachability = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
+                                     : status.relayed                      ? REPORT_RELAYED
+                                                                           : REPORT_DIRECT;
     c->records.totals.shared_ms = (int64_t)(1e3 * averager_shared(c->a[STATE]));
     if (!report_write(&value, &c->records.totals))
         training_store(c, &c->records.report_key, &value, REPORT_LIFE);

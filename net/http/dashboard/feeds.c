@@ -100,7 +100,7 @@ static json_t *report_json(const struct report_record *r)
     return r ? json_pack("{s:s?, s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "called",
                          *r->name ? r->name : NULL, "version", r->version, "device",
                          *r->device ? r->device : NULL, "banned", (json_int_t)r->banned, "reach",
-                         reach[r->reach], "rounds", (json_int_t)r->rounds, "failed",
+                         reach[r->reachability], "rounds", (json_int_t)r->rounds, "failed",
                          (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
                          (json_int_t)r->sent, "received", (json_int_t)r->received, "compression",
                          number_of(saved_by((double)r->uncompressed, (double)r->sent)), "held_out",

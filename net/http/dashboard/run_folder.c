@@ -181,19 +181,19 @@ static int put_file(struct http_server *s, const char *folder, const char *name,
     return rc;
 }
 
-/* Where pictures are on the contact sheet, which a file has said; NULL: that is no place. */
+/* Where pictures are on the contact sheet, as a file states; NULL: that is no place. */
 static json_t *sheet_of(const json_t *root, size_t pictures)
 {
     static const struct {
         const char *name;
         int64_t least, most;
     } sizes[] = { { "columns", 1, 32 }, { "side", 1, 4096 }, { "gap", 0, 64 } };
-    const json_t *said = json_object_get(root, "sheet");
+    const json_t *stated = json_object_get(root, "sheet");
     json_t *sheet = json_pack("{s:I}", "pictures", (json_int_t)pictures);
     int good = pictures &&
-               json_integer_value(json_object_get(said, "pictures")) >= (json_int_t)pictures;
+               json_integer_value(json_object_get(stated, "pictures")) >= (json_int_t)pictures;
     for (size_t i = 0; i < PL_COUNT(sizes); i++) {
-        json_t *value = json_object_get(said, sizes[i].name);
+        json_t *value = json_object_get(stated, sizes[i].name);
         const json_int_t n = json_is_integer(value) ? json_integer_value(value) : -1;
         good = good && n >= sizes[i].least && n <= sizes[i].most;
         if (good) json_object_set(sheet, sizes[i].name, value);

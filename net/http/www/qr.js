@@ -41,17 +41,17 @@ function withChecks(value, n, generator) {
 }
 
 function codewords(bytes, version) {
-    const [all, checks, blocks] = SIZES[version], room = all - checks * blocks, bits = [];
+    const [all, checks, blocks] = SIZES[version], capacity = all - checks * blocks, bits = [];
     const put = (value, n) => { while (n--) bits.push(value >> n & 1); };
     put(4, 4);
     put(bytes.length, version < 10 ? 8 : 16);
     for (const byte of bytes) put(byte, 8);
-    put(0, Math.min(4, room * 8 - bits.length));
+    put(0, Math.min(4, capacity * 8 - bits.length));
     while (bits.length % 8) bits.push(0);
     const data = [];
     for (let i = 0; i < bits.length; i += 8) data.push(parseInt(bits.slice(i, i + 8).join(""), 2));
-    for (let pad = 0xec; data.length < room; pad ^= 0xec ^ 0x11) data.push(pad);
-    const short = Math.floor(room / blocks), longer = room % blocks, parts = []; /* the last blocks have one more */
+    for (let pad = 0xec; data.length < capacity; pad ^= 0xec ^ 0x11) data.push(pad);
+    const short = Math.floor(capacity / blocks), longer = capacity % blocks, parts = []; /* the last blocks have one more */
     for (let b = 0, at = 0; b < blocks; at += parts[b++].length) parts.push(data.slice(at, at + short + (b >= blocks - longer)));
     const ends = parts.map((part) => remainder(part, checks)), out = [];
     for (let i = 0; i <= short; i++) for (const part of parts) if (i < part.length) out.push(part[i]);

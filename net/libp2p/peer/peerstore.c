@@ -172,12 +172,12 @@ static struct address *worst_address(struct peer *p)
     return worst;
 }
 
-int peer_learn(struct peer *p, const struct multiaddr *told, double expires)
+int peer_learn(struct peer *p, const struct multiaddr *reported, double expires)
 {
     struct multiaddr at;
     struct peer_id whose;
     struct address *a;
-    int rc = strip(&at, &whose, told);
+    int rc = strip(&at, &whose, reported);
     if (rc) return rc;
     if (whose.length && !peer_id_equal(&whose, &p->id)) return PL_EPROTO;
     if ((a = find_address(p, &at))) {
@@ -198,24 +198,24 @@ int peer_learn(struct peer *p, const struct multiaddr *told, double expires)
 }
 
 /* 5, 10, 20 ... 300 s: a dead address costs a dial every five minutes at most. */
-void peer_address_failed(struct peer *p, const struct multiaddr *told, double now)
+void peer_address_failed(struct peer *p, const struct multiaddr *dialed, double now)
 {
     struct multiaddr at;
     struct peer_id whose;
     struct address *a;
     double wait;
-    if (strip(&at, &whose, told) || !(a = find_address(p, &at))) return;
+    if (strip(&at, &whose, dialed) || !(a = find_address(p, &at))) return;
     wait = ldexp(BACKOFF_FIRST, a->failures < 10 ? a->failures : 10);
     a->retry_at = now + (wait < BACKOFF_MAX ? wait : BACKOFF_MAX);
     a->failures++;
 }
 
-void peer_address_worked(struct peer *p, const struct multiaddr *told)
+void peer_address_worked(struct peer *p, const struct multiaddr *dialed)
 {
     struct multiaddr at;
     struct peer_id whose;
     struct address *a;
-    if (strip(&at, &whose, told) || !(a = find_address(p, &at))) return;
+    if (strip(&at, &whose, dialed) || !(a = find_address(p, &at))) return;
     a->retry_at = 0;
     a->failures = 0;
 }
@@ -271,7 +271,7 @@ enum address_scope multiaddr_scope(const struct multiaddr *a)
 
 /* A peer on the internet cannot know the listeners on our loopback: such an address would make us
  * dial ourselves, or our neighbours. */
-int multiaddr_believable(const struct multiaddr *told, const struct multiaddr *over)
+int multiaddr_believable(const struct multiaddr *address, const struct multiaddr *over)
 {
-    return multiaddr_scope(told) >= multiaddr_scope(over);
+    return multiaddr_scope(address) >= multiaddr_scope(over);
 }

@@ -70,8 +70,8 @@ int peer_serves(const struct peer *p, const char *protocol);
 /* From where an address can be reached: this machine, this network, or anywhere. */
 enum address_scope { SCOPE_LOOPBACK, SCOPE_PRIVATE, SCOPE_PUBLIC };
 enum address_scope multiaddr_scope(const struct multiaddr *a);
-/* Whether an address `told` by a peer, connected over `over`, is worth keeping: public peers
+/* Whether an `address` that a peer reported, connected over `over`, is worth keeping: public peers
  * cannot know anything of our loopback or private network. [spec libp2p-wire 9, 16] */
-int multiaddr_believable(const struct multiaddr *told, const struct multiaddr *over);
+int multiaddr_believable(const struct multiaddr *address, const struct multiaddr *over);
 
 #endif

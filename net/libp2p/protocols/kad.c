@@ -249,21 +249,22 @@ static void step_soon(struct router_query *q)
 }
 
 /* Into the address book, as far as the reporting peer can know. */
-static void learn(struct router_query *q, const struct stream *c, const struct kad_peer *told)
+static void learn(struct router_query *q, const struct stream *c, const struct kad_peer *reported)
 {
     const struct connection *l = stream_connection(c);
     double now = loop_now(host_loop(q->host));
     struct peer *p;
     size_t before;
-    if (!l || !told->address_count || !(p = peers_get(host_peerstore(q->host), &told->id, now)))
+    if (!l || !reported->address_count ||
+        !(p = peers_get(host_peerstore(q->host), &reported->id, now)))
         return;
     before = p->address_count;
-    for (size_t i = 0; i < told->address_count; i++)
-        if (multiaddr_believable(&told->addresses[i], &l->remote))
-            peer_learn(p, &told->addresses[i], now + HOST_ADDRESS_TTL);
+    for (size_t i = 0; i < reported->address_count; i++)
+        if (multiaddr_believable(&reported->addresses[i], &l->remote))
+            peer_learn(p, &reported->addresses[i], now + HOST_ADDRESS_TTL);
     routing_news(p);
-    if (peer_id_equal(&told->id, &q->target)) q->found |= p->address_count > before;
-    else if (p->address_count) add_candidate(q, &told->id);
+    if (peer_id_equal(&reported->id, &q->target)) q->found |= p->address_count > before;
+    else if (p->address_count) add_candidate(q, &reported->id);
 }
 
 static void on_answer(void *context, struct stream *c)

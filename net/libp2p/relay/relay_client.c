@@ -33,7 +33,7 @@ static void carrier_failed(void *context, struct stream *c, int status, const ch
     connection_end(context, status, "the relayed connection was cut: %s", why);
 }
 
-/* remote: the address that others would dial, up to /p2p-circuit. Takes over the channel, also if
+/* remote: the address that others would dial, up to /p2p-circuit. Takes over the stream, also if
  * it fails. */
 static struct connection *carry(struct host *h, struct stream *c, int inbound,
                                 const struct multiaddr *remote, const struct peer_id *expected)

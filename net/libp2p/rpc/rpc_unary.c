@@ -72,7 +72,7 @@ static void hand_over(struct rpc_call *call, const struct rpc_unary *m, size_t u
     timer_stop(&call->timer);
     leave_service(call);
     call->in_handler = 1;
-    handler(handler_context, call, m->data, m->n); /* borrowed from the channel */
+    handler(handler_context, call, m->data, m->n); /* borrowed from the stream */
     call->in_handler = 0;
     if (call->answered) free_call(call);
     else stream_took(call->stream, used);
@@ -207,7 +207,7 @@ static void free_request(struct rpc_request *r)
     free(r);
 }
 
-/* Tells the owner once; the response lies in the channel until it has returned. */
+/* Tells the owner once; the response lies in the stream until it has returned. */
 static void finish(struct rpc_request *r, const struct rpc_result *result)
 {
     timer_stop(&r->timer);

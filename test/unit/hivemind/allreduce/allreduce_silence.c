@@ -77,7 +77,7 @@ static void slow_or_trickling(void **state)
 /* What the third peer answers, and that it has, becomes what nobody listens to. */
 static void mute(struct letter *l)
 {
-    if (l->from == 2 && l->way == ALLREDUCE_OUT) l->kind = TOLD;
+    if (l->from == 2 && l->way == ALLREDUCE_OUT) l->kind = VERIFY;
 }
 
 /* A reducer that sends its parts and answers none, though the others have: it alone is to blame, and

@@ -23,7 +23,7 @@ static const enum pl_compression run_like[TENSORS] = { PL_COMPRESS_UNIFORM8, PL_
                                                        PL_COMPRESS_FLOAT16, PL_COMPRESS_NONE };
 
 struct letter {
-    enum { MESSAGE, FINISH, CLOSE, TOLD } kind;
+    enum { MESSAGE, FINISH, CLOSE, VERIFY } kind;
     size_t from, to;
     enum allreduce_way way; /* as `to` sees it */
     uint8_t *data;
@@ -120,7 +120,7 @@ static inline void on_over(void *context, int status, const struct pl_err *err)
 }
 static inline void on_report(void *context, size_t peer, const uint8_t *data, size_t n)
 {
-    post(context, TOLD, peer, ALLREDUCE_OUT, data, n);
+    post(context, VERIFY, peer, ALLREDUCE_OUT, data, n);
 }
 /* As a stream that takes over what it is given, and hands back what it had before. */
 static inline void on_give(void *context, size_t peer, enum allreduce_way way, struct bytes *data)
@@ -156,7 +156,7 @@ static inline int may_come(const struct world *w, size_t i)
     if (l->kind == MESSAGE && l->way == ALLREDUCE_IN && !to->credit[l->from] && !to->over) return 0;
     for (size_t k = 0; k < i; k++)
         if (w->letters[k].from == l->from && w->letters[k].to == l->to &&
-            w->letters[k].way == l->way && (w->letters[k].kind == TOLD) == (l->kind == TOLD))
+            w->letters[k].way == l->way && (w->letters[k].kind == VERIFY) == (l->kind == VERIFY))
             return 0;
     return 1;
 }
@@ -178,7 +178,7 @@ static inline int deliver(struct world *w)
     if (l.kind == MESSAGE && l.way == ALLREDUCE_IN && to->credit[l.from]) to->credit[l.from]--;
     if (!to->over && !to->frozen) {
         if (l.kind == MESSAGE) allreduce_message(to->x, w->now, l.from, l.way, l.data, l.n);
-        else if (l.kind == TOLD) allreduce_verify_message(to->x, w->now, l.from, l.data, l.n);
+        else if (l.kind == VERIFY) allreduce_verify_message(to->x, w->now, l.from, l.data, l.n);
         else if (l.kind == FINISH) allreduce_ended(to->x, w->now, l.from, l.way);
         else allreduce_failed(to->x, w->now, l.from, l.way, "its line is cut");
     }
@@ -293,7 +293,7 @@ static inline void tick(struct world *w, double seconds)
 static inline void rewrite_letter(struct letter *l, struct world *w, lie_fn *lie)
 {
     struct bytes out = { 0 };
-    if (l->kind != TOLD) return;
+    if (l->kind != VERIFY) return;
     rewrite_packet(&out, w->peer[l->from].x->verify.verifier, l->to, lie, l->data, l->n);
     free(l->data);
     l->n = bytes_length(&out);

@@ -19,7 +19,7 @@ static const struct report_record sample = { .version = "potluck 0.1.0",
                                              .waited_ms = 55,
                                              .averaged_ms = 66,
                                              .shared_ms = 77,
-                                             .reach = REPORT_RELAYED,
+                                             .reachability = REPORT_RELAYED,
                                              .rounds = 12,
                                              .failed = 2,
                                              .retried = 1,
@@ -83,13 +83,14 @@ static void invalid_report_fields_are_replaced(void **state)
     struct bytes b = { 0 };
     memcpy(r.version, "\xff<b>\n", 6);
     memset(r.name, '\x80', sizeof r.name - 1);
-    r.reach = (enum report_reach)REPORT_REACHES; /* the first that there is not */
+    r.reachability = (enum report_reachability)
+        REPORT_REACHABILITIES; /* the first that there is not */
     r.held_out = NAN;
     assert_int_equal(report_write(&b, &r), PL_OK);
     assert_int_equal(report_read(&back, bytes_at(&b), bytes_length(&b), NULL), PL_OK);
     assert_string_equal(back.version, "?<b>?");
     assert_string_equal(back.name, "????????????????????????");
-    assert_int_equal(back.reach, REPORT_UNKNOWN);
+    assert_int_equal(back.reachability, REPORT_UNKNOWN);
     assert_true(isnan(back.held_out));
     bytes_clear(&b);
 }

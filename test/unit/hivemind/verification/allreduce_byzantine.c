@@ -33,7 +33,7 @@ static void tell_lies(struct letter *l)
     for (size_t k = 0; k < byzantine_count; k++) {
         if (l->from != byzantine[k]) continue;
         stage_of_lie = stages[k];
-        rewrite_letter(l, the_world, told_by[k]);
+        rewrite_letter(l, the_world, reported_by[k]);
     }
 }
 
@@ -136,7 +136,7 @@ static void each_kind_at_each_place(void **state)
                 make_group(&w);
                 /* letters come in their order; or one peer's before another's */
                 for (size_t i = 0; byzantine[0] == 3 && i < PEERS; i++) w.rank[i] = 0;
-                told_by[0] = lies[k].lie;
+                reported_by[0] = lies[k].lie;
                 play(&w);
                 got = outcome(&w, lies[k].what);
                 if (got != lies[k].expected)
@@ -158,8 +158,8 @@ static void two_of_seven(void **state)
         for (size_t i = k; i < PL_COUNT(lies); i++) {
             static struct world w;
             make_group(&w);
-            told_by[0] = lies[k].lie;
-            told_by[1] = lies[i].lie;
+            reported_by[0] = lies[k].lie;
+            reported_by[1] = lies[i].lie;
             stages[0] = (lies[k].first + lies[k].last) / 2;
             stages[1] = (lies[i].first + lies[i].last + 1) / 2;
             play(&w);
@@ -175,7 +175,7 @@ static void large_values_of_a_sender_ban_no_reducer(void **state)
     static struct world w;
     byzantine_count = 1;
     byzantine[0] = 2;
-    told_by[0] = misreport_a_share;
+    reported_by[0] = misreport_a_share;
     make_group(&w);
     for (size_t v = 0; v < VALUES; v++) w.peer[2].values[v] *= LONG;
     play(&w);
@@ -216,10 +216,10 @@ static void forge(struct letter *l)
     const struct broadcast *b;
     const struct cell *c;
     struct bytes out = { 0 }, forged = { 0 };
-    if (l->kind == TOLD && l->from == victim() && l->to == 0 &&
+    if (l->kind == VERIFY && l->from == victim() && l->to == 0 &&
         the_world->peer[l->from].x->verify.verifier->phase == VERIFIER_COMMIT)
         l->n = 0; /* lost on its way: the forgery comes first */
-    if (l->kind != TOLD || !is_byzantine(l->from)) return;
+    if (l->kind != VERIFY || !is_byzantine(l->from)) return;
     b = &the_world->peer[l->from].x->verify.verifier->b;
     c = &b->cell[VERIFIER_COMMIT * PEERS + victim()];
     bytes_add(&out, l->data, l->n);
@@ -304,7 +304,7 @@ static void two_false_votes_have_no_majority(void **state)
     byzantine_count = 2;
     byzantine[0] = 1;
     byzantine[1] = 5;
-    told_by[0] = told_by[1] = NULL;
+    reported_by[0] = reported_by[1] = NULL;
     for (votes = FOR_EACH_OTHER; votes <= AGAINST_ALL; votes++) {
         int found = 0;
         for (int round = 0; !found && round < 40; round++) {
@@ -330,7 +330,7 @@ static void two_false_votes_have_no_majority(void **state)
 /* From a stage on everything of verification to and from the first three is lost. */
 static void some_are_cut_off(struct letter *l)
 {
-    if (l->kind == TOLD && (l->from < 3 || l->to < 3) &&
+    if (l->kind == VERIFY && (l->from < 3 || l->to < 3) &&
         the_world->peer[l->from].x->verify.verifier->phase >= VERIFIER_REPORT)
         l->n = 0;
 }
@@ -339,7 +339,7 @@ static void some_are_cut_off(struct letter *l)
 static uint8_t lost[PEERS][PEERS];
 static void lose_the_first(struct letter *l)
 {
-    if (l->kind == TOLD && !lost[l->from][l->to]++) l->n = 0;
+    if (l->kind == VERIFY && !lost[l->from][l->to]++) l->n = 0;
 }
 
 static void what_is_lost_is_sent_again(void **state)
@@ -386,7 +386,7 @@ static void denial_charges_both_peers(void **state)
         static struct world w;
         byzantine[0] = 3;
         byzantine[1] = 4;
-        told_by[0] = told_by[1] = deny_one;
+        reported_by[0] = reported_by[1] = deny_one;
         make_group(&w);
         play(&w);
         for (size_t i = 0; i < PEERS; i++) {

@@ -3,7 +3,7 @@
 #include "test/unit/hivemind/allreduce/allreduce_world.h"
 
 static struct world *the_world;
-static lie_fn *told;
+static lie_fn *reported;
 
 static void make_verified(struct world *w)
 {
@@ -78,13 +78,13 @@ static void a_reducer_that_shifts_is_banned(void **state)
     end(&w);
 }
 
-static void tell_lies(struct letter *l) { rewrite_letter(l, the_world, told); }
+static void tell_lies(struct letter *l) { rewrite_letter(l, the_world, reported); }
 
 static void one_round(struct world *w, lie_fn *lie)
 {
     for (size_t i = 0; i < PEERS; i++) memcpy(before[i], w->peer[i].values, sizeof before[i]);
     the_world = w;
-    told = lie;
+    reported = lie;
     w->meddle = lie ? tell_lies : NULL;
     begin(w);
     run(w);

@@ -8,7 +8,7 @@
 static size_t byzantine[2], byzantine_count; /* the Byzantine peers */
 static int stage_of_lie;                     /* of the one who tells it now */
 static struct world *the_world;
-static lie_fn *told_by[2];
+static lie_fn *reported_by[2];
 static int stages[2];
 
 static int is_byzantine(size_t peer)

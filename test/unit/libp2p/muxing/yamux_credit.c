@@ -183,16 +183,16 @@ static void a_fast_reader_gets_a_larger_window(void **state)
 /* All windows together grow by 128 MiB at most. */
 static void windows_grow_within_a_sum(void **state)
 {
-    for (int room = 0; room < 2; room++) {
+    for (int may_grow = 0; may_grow < 2; may_grow++) {
         struct yamux_stream *s;
         begin(1);
         t.takes = 1;
         s = open_stream();
         t.y.rtt = 1;
-        t.y.grown = YAMUX_GROWN_MAX - YAMUX_WINDOW + !room;
+        t.y.grown = YAMUX_GROWN_MAX - YAMUX_WINDOW + !may_grow;
         s->granted_at = 100;
         assert_int_equal(data(0, 1, YAMUX_WINDOW), PL_OK);
-        assert_int_equal(s->window, room ? 2 * YAMUX_WINDOW : YAMUX_WINDOW);
+        assert_int_equal(s->window, may_grow ? 2 * YAMUX_WINDOW : YAMUX_WINDOW);
         t.y.grown = s->window - YAMUX_WINDOW;
         end();
     }
