@@ -54,12 +54,9 @@ int identity_record_write(struct bytes *out, const struct bytes *subkey, const s
     uint8_t signature[SIGNATURE_MAX];
     size_t n = 0;
     int rc = owner_proof_sign(signature, &n, me, IDENTITY_TAG, subkey, "", 0);
-    if (rc) return rc;
-    mp_map(out, schema_identity.count);
-    mp_text(out, schema_identity.fields[0].name);
-    mp_bin(out, bytes_at(&me->public_key), bytes_length(&me->public_key));
-    mp_text(out, schema_identity.fields[1].name);
-    return mp_bin(out, signature, n);
+    return rc ? rc
+              : schema_write(out, &schema_identity, bytes_at(&me->public_key),
+                             bytes_length(&me->public_key), signature, n);
 }
 
 int identity_record_check(const struct mp_value *value, const uint8_t *subkey, size_t subkey_n,
@@ -74,9 +71,7 @@ int identity_record_check(const struct mp_value *value, const uint8_t *subkey, s
 int identity_record_read(struct peer_id *peer, const uint8_t *value, size_t n)
 {
     struct mp_value *map;
-    int rc = mp_read(&map, value, n, NULL);
-    if (rc) return rc;
-    rc = schema_check(&schema_identity, map, NULL);
+    int rc = schema_read(&map, &schema_identity, value, n, NULL);
     if (!rc) {
         /* The signature was checked with the record (validate.c). */
         const struct mp_value *key = mp_get(map, schema_identity.fields[0].name);

@@ -287,14 +287,9 @@ int manifest_record_write(struct bytes *out, const struct bytes *subkey, const s
     uint8_t signature[SIGNATURE_MAX];
     size_t signature_n = 0, n = strlen(text);
     int rc = owner_proof_sign(signature, &signature_n, me, MANIFEST_TAG, subkey, text, n);
-    if (rc) return rc;
-    mp_map(out, 3);
-    mp_text(out, schema_manifest.fields[0].name);
-    mp_bin(out, text, n);
-    mp_text(out, schema_manifest.fields[1].name);
-    mp_bin(out, bytes_at(&me->public_key), bytes_length(&me->public_key));
-    mp_text(out, schema_manifest.fields[2].name);
-    return mp_bin(out, signature, signature_n);
+    return rc ? rc
+              : schema_write(out, &schema_manifest, text, n, bytes_at(&me->public_key),
+                             bytes_length(&me->public_key), signature, signature_n);
 }
 
 /* Cheap checks first: the claimed peer, then the signature, and the JSON last. */
@@ -325,10 +320,8 @@ int manifest_record_read(struct manifest_record *r, const struct peer_id *of, co
                          size_t subkey_n, const uint8_t *value, size_t n, struct pl_err *err)
 {
     struct mp_value *map;
-    int rc = mp_read(&map, value, n, err);
+    int rc = schema_read(&map, &schema_manifest, value, n, err);
     r->text = NULL;
-    if (rc) return rc;
-    rc = map->kind == MP_MAP ? schema_check(&schema_manifest, map, err) : PL_EPROTO;
     if (!rc) rc = read_signed(r, of, subkey, subkey_n, map, err);
     mp_free(map);
     return rc;

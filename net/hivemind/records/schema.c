@@ -6,6 +6,7 @@
 
 #include "rsa_key.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 /* s. hivemind renews progress every 30 s with a life of 60 s. Trainers follow it, so an older one
@@ -135,4 +136,39 @@ int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err
     if (v->n != s->count && !s->more_allowed)
         return pl_fail(err, PL_EPROTO, "%s: unknown fields", s->suffix);
     return PL_OK;
+}
+
+int schema_read(struct mp_value **v, const struct schema *s, const uint8_t *data, size_t n,
+                struct pl_err *err)
+{
+    struct mp_value *read;
+    int rc = mp_read(&read, data, n, err);
+    *v = NULL;
+    if (rc) return rc;
+    if ((rc = schema_check(s, read, err))) mp_free(read);
+    else *v = read;
+    return rc;
+}
+
+int schema_write(struct bytes *out, const struct schema *s, ...)
+{
+    const void *bytes;
+    va_list list;
+    va_start(list, s);
+    mp_map(out, s->count);
+    for (size_t i = 0; i < s->count; i++) {
+        mp_text(out, s->fields[i].name);
+        switch (s->fields[i].kind) {
+        case SCHEMA_COUNT: mp_int(out, va_arg(list, int64_t)); break;
+        case SCHEMA_REAL:
+        case SCHEMA_RATE: mp_float(out, va_arg(list, double)); break;
+        case SCHEMA_BYTES:
+            bytes = va_arg(list, const void *);
+            mp_bin(out, bytes, va_arg(list, size_t));
+            break;
+        case SCHEMA_BOOL: mp_bool(out, va_arg(list, int)); break;
+        }
+    }
+    va_end(list);
+    return out->failed ? PL_ENOMEM : PL_OK;
 }

@@ -36,5 +36,11 @@ extern const struct schema schema_identity; /* owner_proof.h: ours alone */
 
 /* PL_OK, or PL_EPROTO with a sentence that names the field. */
 int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err *err);
+/* Reads a value and checks it. *v is the caller's to mp_free; NULL after an error. */
+int schema_read(struct mp_value **v, const struct schema *s, const uint8_t *data, size_t n,
+                struct pl_err *err);
+/* Appends the map of all fields, in their order: int64_t for SCHEMA_COUNT; double for SCHEMA_REAL
+ * and SCHEMA_RATE; const void * and size_t for SCHEMA_BYTES; int for SCHEMA_BOOL. */
+int schema_write(struct bytes *out, const struct schema *s, ...);
 
 #endif

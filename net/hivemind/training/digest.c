@@ -73,15 +73,8 @@ int digest_write(struct bytes *out, const struct digest_record *r)
 {
     float sums[DIGEST_SUMS];
     pl_copy_little(sums, r->x.sum, sizeof *sums, DIGEST_SUMS);
-    mp_map(out, schema.count);
-    mp_text(out, schema.fields[0].name);
-    mp_bin(out, r->peer.bytes, r->peer.length);
-    mp_text(out, schema.fields[1].name);
-    mp_int(out, r->epoch);
-    mp_text(out, schema.fields[2].name);
-    mp_float(out, r->step);
-    mp_text(out, schema.fields[3].name);
-    return mp_bin(out, sums, sizeof sums);
+    return schema_write(out, &schema, r->peer.bytes, (size_t)r->peer.length, r->epoch, r->step,
+                        sums, sizeof sums);
 }
 
 static int read_fields(struct digest_record *r, const struct mp_value *v, struct pl_err *err)
@@ -99,10 +92,8 @@ static int read_fields(struct digest_record *r, const struct mp_value *v, struct
 int digest_read(struct digest_record *r, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct mp_value *v;
-    int rc = mp_read(&v, data, n, err);
+    int rc = schema_read(&v, &schema, data, n, err);
     memset(r, 0, sizeof *r);
-    if (rc) return rc;
-    rc = schema_check(&schema, v, err);
     if (!rc) rc = read_fields(r, v, err);
     mp_free(v);
     return rc;

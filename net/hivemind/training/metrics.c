@@ -13,18 +13,8 @@
 int metrics_write(struct bytes *out, const struct metrics_record *r)
 {
     /* The five fields of hivemind's dataclass, in its order: a sixth would fail its validators. */
-    const struct schema_field *f = schema_metrics.fields;
-    mp_map(out, schema_metrics.count);
-    mp_text(out, f[0].name);
-    mp_int(out, r->step);
-    mp_text(out, f[1].name);
-    mp_float(out, r->samples_per_second);
-    mp_text(out, f[2].name);
-    mp_int(out, r->samples);
-    mp_text(out, f[3].name);
-    mp_float(out, r->loss);
-    mp_text(out, f[4].name);
-    return mp_int(out, r->mini_steps);
+    return schema_write(out, &schema_metrics, r->step, r->samples_per_second, r->samples, r->loss,
+                        r->mini_steps);
 }
 
 static int read_fields(struct metrics_record *r, const struct mp_value *v, struct pl_err *err)
@@ -43,10 +33,8 @@ static int read_fields(struct metrics_record *r, const struct mp_value *v, struc
 int metrics_read(struct metrics_record *r, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct mp_value *v;
-    int rc = mp_read(&v, data, n, err);
+    int rc = schema_read(&v, &schema_metrics, data, n, err);
     memset(r, 0, sizeof *r);
-    if (rc) return rc;
-    rc = schema_check(&schema_metrics, v, err);
     if (!rc) rc = read_fields(r, v, err);
     mp_free(v);
     return rc;

@@ -109,11 +109,9 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
 int report_read(struct report_record *r, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct mp_value *v;
-    int rc = mp_read(&v, data, n, err);
+    int rc = schema_read(&v, &schema_report, data, n, err);
     /* Whatever the record leaves out is 0. */
     memset(r, 0, sizeof *r);
-    if (rc) return rc;
-    rc = schema_check(&schema_report, v, err);
     if (!rc) rc = read_fields(r, v, err);
     mp_free(v);
     return rc;

@@ -70,25 +70,13 @@ static void read_part(struct progress_record *r)
 int progress_write(struct bytes *out, const struct progress_record *r)
 {
     /* In the order in which hivemind writes them. */
-    const struct schema_field *f = schema_progress.fields;
     struct peer_id peer = r->peer;
     if (r->peers) {
         put_be32(peer.bytes + PART_PEERS, r->peers);
         put_be32(peer.bytes + PART_PEERS + 4, r->clients);
     }
-    mp_map(out, schema_progress.count);
-    mp_text(out, f[0].name);
-    mp_bin(out, peer.bytes, peer.length);
-    mp_text(out, f[1].name);
-    mp_int(out, r->epoch);
-    mp_text(out, f[2].name);
-    mp_int(out, r->samples);
-    mp_text(out, f[3].name);
-    mp_float(out, r->samples_per_second);
-    mp_text(out, f[4].name);
-    mp_float(out, r->time);
-    mp_text(out, f[5].name);
-    return mp_bool(out, r->client_mode);
+    return schema_write(out, &schema_progress, peer.bytes, (size_t)peer.length, r->epoch,
+                        r->samples, r->samples_per_second, r->time, r->client_mode);
 }
 
 /* msgpack integers reach 2^64 - 1, and the schema allows all of them; no honest count is beyond
@@ -116,9 +104,7 @@ static int read_fields(struct progress_record *r, const struct mp_value *v, stru
 int progress_read(struct progress_record *r, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct mp_value *v;
-    int rc = mp_read(&v, data, n, err);
-    if (rc) return rc;
-    rc = schema_check(&schema_progress, v, err);
+    int rc = schema_read(&v, &schema_progress, data, n, err);
     /* nil: the peer has withdrawn its record. */
     if (!rc) rc = v->kind == MP_NIL ? PL_ENOTFOUND : read_fields(r, v, err);
     mp_free(v);
