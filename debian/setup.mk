@@ -21,13 +21,15 @@ DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emo
 
 PC_LIBS    = sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1 miniupnpc
 PC_LOADED  = libmicrohttpd libcurl # headers alone: net/http/libraries.c loads them when they are needed
+NO_PC      = cblas.h natpmp.h snappy-c.h # headers of libraries whose .pc file is missing, or differs between releases
 
 # Without its packages the program cannot be built: one line says what to type. Some goals need none
 # of them, or install them.
 NEEDS_NOTHING = ref deps demo demo-pictures demo-data demo-codec test test-bare test-deps interop-deps data-deps dist deb doc clean help book book-pages
 ifneq ($(filter-out $(NEEDS_NOTHING),$(or $(MAKECMDGOALS),all)),)
 LACKING := $(shell command -v pkg-config >/dev/null || echo pkg-config; command -v protoc-c >/dev/null || echo protoc-c; \
-	for p in $(PC_LIBS) $(PC_LOADED); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)
+	for p in $(PC_LIBS) $(PC_LOADED); do pkg-config --exists $$p 2>/dev/null || echo $$p; done; \
+	for h in $(NO_PC); do $(CC) -E -x c -include $$h /dev/null >/dev/null 2>&1 || echo $$h; done)
 ifneq ($(LACKING),)
 $(error potluck cannot be built without $(firstword $(LACKING))$(if $(word 2,$(LACKING)), and $(words $(wordlist 2,99,$(LACKING))) more); to install it type: make deps)
 endif
