@@ -2,6 +2,7 @@
  * three, drawn anew, so nobody is left over, and all have met after a few epochs. */
 #include "test/unit/net/await.h"
 #include "net/hivemind/optimizer.h"
+#include "net/hivemind/training/pairs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -109,10 +110,32 @@ static void *train(void *context)
     return NULL;
 }
 
+/* 1: the groups of the round that ended at this epoch are those that were drawn for it. */
+static int is_drawn(const struct peer *p, int64_t epoch)
+{
+    char bits[PEERS][GROUP_BITS_MAX + 1];
+    struct peer_id ids[PEERS], own;
+    int same = 1;
+    for (int r = 0; r < PEERS; r++) {
+        for (int k = 0; k < PEERS; k++) {
+            const char *text = strrchr(pl_collaborative_address(p[k].c), '/') + 1;
+            assert_int_equal(peer_id_from_text(&ids[k], text, strlen(text)), PL_OK);
+        }
+        own = ids[r]; /* pairs_draw sorts them */
+        pairs_draw(bits[r], ids, PEERS, &own, 2, epoch - 1);
+    }
+    for (int r = 0; r < PEERS; r++)
+        for (int k = 0; k < r; k++)
+            if (p[r].size[epoch] && p[k].size[epoch])
+                same &= !memcmp(p[r].group[epoch], p[k].group[epoch], 20) ==
+                        !strcmp(bits[r], bits[k]);
+    return same;
+}
+
 static void five_peers_are_paired_anew(void **state)
 {
     struct peer p[PEERS];
-    int met[PEERS][PEERS] = { { 0 } }, pairs = 0, whole = 0, strangers = 0;
+    int met[PEERS][PEERS] = { { 0 } }, drawn = 0, whole = 0, strangers = 0;
     (void)state;
     memset(p, 0, sizeof p);
     for (int r = 0; r < PEERS; r++) {
@@ -133,16 +156,17 @@ static void five_peers_are_paired_anew(void **state)
             for (int k = 0; k < r; k++)
                 met[r][k] += p[r].size[t] && !memcmp(p[r].group[t], p[k].group[t], 20);
         }
-        pairs += in_pairs;
+        drawn += is_drawn(p, t);
         whole += in_pairs == 2 && in_threes == 3;
     }
     for (int r = 0; r < PEERS; r++)
         for (int k = 0; k < r; k++) strangers += !met[r][k];
-    printf("%d of %d epochs in a pair and a three, %d of 10 have not met\n", whole, EPOCHS,
-           strangers);
+    printf("%d of %d epochs in a pair and a three, %d as drawn, %d of 10 have not met\n", whole,
+           EPOCHS, drawn, strangers);
     for (int r = 0; r < PEERS; r++) pl_collaborative_close(p[r].c);
     /* On a busy machine a peer may miss a round. */
     assert_true(whole >= EPOCHS / 2);
+    assert_true(drawn >= EPOCHS - 1);
     assert_true(strangers <= 2);
 }
 
