@@ -19,23 +19,8 @@
 static double within(double x, double max) { return x > 0 ? (x < max ? x : max) : 0; }
 static int64_t at_most(int64_t x, int64_t max) { return x < max ? x : max; }
 
-static int by_metrics_key(const void *a, const void *b)
-{
-    return strcmp(((const struct dashboard_metrics *)a)->key,
-                  ((const struct dashboard_metrics *)b)->key);
-}
-
-static int by_progress_key(const void *a, const void *b)
-{
-    return strcmp(((const struct dashboard_progress *)a)->key,
-                  ((const struct dashboard_progress *)b)->key);
-}
-
-static int by_report_key(const void *a, const void *b)
-{
-    return strcmp(((const struct dashboard_report *)a)->key,
-                  ((const struct dashboard_report *)b)->key);
-}
+/* Of records of each kind, which begin with their key (snapshot.h). */
+static int by_key(const void *a, const void *b) { return strcmp(a, b); }
 
 static int by_rate(const void *a_, const void *b_)
 {
@@ -87,7 +72,7 @@ static const struct report_record *report_of(const struct seen *s, const char *k
     const struct dashboard_report *found;
     if (!s->report_count) return NULL;
     snprintf(wanted.key, sizeof wanted.key, "%s", key);
-    found = bsearch(&wanted, s->report, s->report_count, sizeof *s->report, by_report_key);
+    found = bsearch(&wanted, s->report, s->report_count, sizeof *s->report, by_key);
     return found ? &found->record : NULL;
 }
 
@@ -119,9 +104,9 @@ int seen_take(struct seen *s, const struct dashboard_snapshot *snapshot)
         memcpy(s->progress, snapshot->progress, s->progress_count * sizeof *s->progress);
     if (s->report_count) memcpy(s->report, snapshot->report, s->report_count * sizeof *s->report);
     bound(s);
-    qsort(s->report, s->report_count, sizeof *s->report, by_report_key);
-    qsort(s->metrics, s->metrics_count, sizeof *s->metrics, by_metrics_key);
-    qsort(s->progress, s->progress_count, sizeof *s->progress, by_progress_key);
+    qsort(s->report, s->report_count, sizeof *s->report, by_key);
+    qsort(s->metrics, s->metrics_count, sizeof *s->metrics, by_key);
+    qsort(s->progress, s->progress_count, sizeof *s->progress, by_key);
     /* A merge of two sorted lists: a peer may have metrics, progress, or both. */
     while (i < s->metrics_count || k < s->progress_count) {
         const int is_part = k < s->progress_count && s->progress[k].record.peers;
