@@ -2,8 +2,8 @@
  * fetched, whether any peer trains the run, and with which target batch. */
 #include "preflight_internal.h"
 
-#include "net/hivemind/training/progress.h"
-#include "net/hivemind/training/peer_report.h"
+#include "net/hivemind/progress/progress.h"
+#include "net/hivemind/progress/peer_report.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "cmd/train/train_job.h"
 #include "data/models/checkpoint.h"
 #include "data/files/file.h"
-#include "net/hivemind/training/claims.h"
+#include "net/hivemind/progress/claims.h"
 #include "net/hivemind/training/training.h"
 
 #include <math.h>

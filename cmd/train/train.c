@@ -7,7 +7,7 @@
  * All peers of a run have to agree on the model, the optimizer, the schedule and the target batch;
  * seed of the data and size of the micro-batches are each peer's own. */
 #include "net/hivemind/swarm/averaging.h"
-#include "net/hivemind/training/peer_report.h"
+#include "net/hivemind/progress/peer_report.h"
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/options/checkpoint_options.h"

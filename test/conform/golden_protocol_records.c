@@ -3,8 +3,8 @@
 #include "golden_protocol.h"
 #include "net/hivemind/moderation/auth.h"
 #include "net/hivemind/kademlia/dht_message.h"
-#include "net/hivemind/training/metrics.h"
-#include "net/hivemind/training/progress.h"
+#include "net/hivemind/progress/metrics.h"
+#include "net/hivemind/progress/progress.h"
 #include "net/hivemind/records/validate.h"
 
 #include <math.h>

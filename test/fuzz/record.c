@@ -1,10 +1,10 @@
 /* record.c - any bytes as a record's subkey and value, under a free key and the guarded ones, and
  * as tokens and signed messages. The input: a byte for the key, one for the subkey's length. */
 #include "net/hivemind/moderation/auth.h"
-#include "net/hivemind/training/digest.h"
-#include "net/hivemind/training/metrics.h"
-#include "net/hivemind/training/progress.h"
-#include "net/hivemind/training/peer_report.h"
+#include "net/hivemind/progress/digest.h"
+#include "net/hivemind/progress/metrics.h"
+#include "net/hivemind/progress/progress.h"
+#include "net/hivemind/progress/peer_report.h"
 #include "net/hivemind/records/validate.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "net/hivemind/swarm/swarm.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/records/validate.h"
-#include "net/hivemind/training/progress.h"
+#include "net/hivemind/progress/progress.h"
 
 #include <stdio.h>
 

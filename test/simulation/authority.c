@@ -5,7 +5,7 @@
 #include "threads.h"
 
 #include "net/hivemind/moderation/authority_client.h"
-#include "net/hivemind/training/claims.h"
+#include "net/hivemind/progress/claims.h"
 
 #include <openssl/evp.h>
 #include <string.h>

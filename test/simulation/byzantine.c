@@ -6,7 +6,7 @@
 
 #include "net/hivemind/averaging/averager.h"
 #include "net/hivemind/messages/msgpack.h"
-#include "net/hivemind/training/progress.h"
+#include "net/hivemind/progress/progress.h"
 #include "net/hivemind/verification/verifier_internal.h"
 #include "runtime/reducer.h"
 

@@ -4,7 +4,7 @@
 #include "threads.h"
 
 #include "net/hivemind/moderation/bans.h"
-#include "net/hivemind/training/liveness.h"
+#include "net/hivemind/progress/liveness.h"
 #include "net/hivemind/training/training.h"
 #include "net/loop/loop.h"
 

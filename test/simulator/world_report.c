@@ -1,9 +1,9 @@
 /* world_report.c - what peers report of their progress, and which peers a leader therefore expects:
- * the real rule (net/hivemind/training/liveness) over the records of living and dead peers; and the
+ * the real rule (net/hivemind/progress/liveness) over the records of living and dead peers; and the
  * load on the DHT, since every peer polls all records. */
 #include "world_internal.h"
-#include "net/hivemind/training/liveness.h"
-#include "net/hivemind/training/parts.h"
+#include "net/hivemind/progress/liveness.h"
+#include "net/hivemind/progress/parts.h"
 #include "net/hivemind/records/dht_dictionary.h"
 #include "net/hivemind/records/validate.h"
 

@@ -288,7 +288,7 @@ static int read_leaf(struct state_leaf *leaf, const struct mp_value *v)
 }
 
 /* The epoch is a claim. Other peers' reports decide whether it may be adopted, see
- * training/claims.h [spec hivemind-protocol 7]. */
+ * progress/claims.h [spec hivemind-protocol 7]. */
 int training_state_read(struct training_state *t, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct mp_value *root;

@@ -30,7 +30,7 @@ struct schema {
 
 extern const struct schema schema_progress; /* [spec hivemind-protocol 8] */
 extern const struct schema schema_metrics;  /* [spec hivemind-protocol 10] */
-extern const struct schema schema_report;   /* training/peer_report.h: ours alone */
+extern const struct schema schema_report;   /* progress/peer_report.h: ours alone */
 extern const struct schema schema_manifest; /* run_manifest.h: ours alone */
 extern const struct schema schema_identity; /* owner_proof.h: ours alone */
 

@@ -18,7 +18,7 @@
 #define PL_TRAINING_H
 
 #include "net/hivemind/averaging/averager.h"
-#include "progress.h"
+#include "net/hivemind/progress/progress.h"
 
 #define TRAINING_PATIENCE \
     2 /* matchmaking times without a groupmate, then step with our own gradient */

@@ -5,15 +5,15 @@
 #ifndef PL_TRAINING_INTERNAL_H
 #define PL_TRAINING_INTERNAL_H
 
-#include "liveness.h"
-#include "claims.h"
-#include "digest.h"
-#include "metrics.h"
-#include "pairs.h"
-#include "parts.h"
-#include "peer_report.h"
+#include "net/hivemind/progress/liveness.h"
+#include "net/hivemind/progress/claims.h"
+#include "net/hivemind/progress/digest.h"
+#include "net/hivemind/progress/metrics.h"
+#include "net/hivemind/progress/pairs.h"
+#include "net/hivemind/progress/parts.h"
+#include "net/hivemind/progress/peer_report.h"
 #include "training.h"
-#include "target_watch.h"
+#include "net/hivemind/progress/target_watch.h"
 
 enum { GRADIENT, STATE, AVERAGERS };
 

@@ -3,9 +3,9 @@
 #ifndef PL_HTTP_SNAPSHOT_H
 #define PL_HTTP_SNAPSHOT_H
 
-#include "net/hivemind/training/metrics.h"
-#include "net/hivemind/training/progress.h"
-#include "net/hivemind/training/peer_report.h"
+#include "net/hivemind/progress/metrics.h"
+#include "net/hivemind/progress/progress.h"
+#include "net/hivemind/progress/peer_report.h"
 #include "net/libp2p/connections/resources.h"
 #include "net/libp2p/protocols/latency.h"
 

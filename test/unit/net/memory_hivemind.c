@@ -17,9 +17,9 @@
 #include "net/hivemind/messages/state_message.h"
 #include "net/hivemind/moderation/authority.h"
 #include "net/hivemind/moderation/authority_client.h"
-#include "net/hivemind/training/metrics.h"
-#include "net/hivemind/training/peer_report.h"
-#include "net/hivemind/training/progress.h"
+#include "net/hivemind/progress/metrics.h"
+#include "net/hivemind/progress/peer_report.h"
+#include "net/hivemind/progress/progress.h"
 
 static struct identity me, other;
 static struct rsa_key key, authority_key;

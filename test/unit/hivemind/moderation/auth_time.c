@@ -2,7 +2,7 @@
 #include "net/hivemind/moderation/auth.h"
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"
-#include "net/hivemind/training/progress.h"
+#include "net/hivemind/progress/progress.h"
 #include "test/unit/unit.h"
 
 #include <math.h>

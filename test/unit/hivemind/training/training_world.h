@@ -4,7 +4,7 @@
 #define PL_TEST_TRAINING_WORLD_H
 
 #include "test/unit/net/await.h"
-#include "net/hivemind/training/liveness.h"
+#include "net/hivemind/progress/liveness.h"
 #include "net/hivemind/training/training.h"
 #include "net/hivemind/optimizer/optimizer_state.h"
 #include "net/libp2p/libp2p.h"

@@ -1,6 +1,6 @@
 /* parts.c - progress in parts: the sums of sums equal all reports, under each leader; a false
  * sum counts for little, and nobody counts twice. */
-#include "net/hivemind/training/parts.h"
+#include "net/hivemind/progress/parts.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "ref/rng.h"
 #include "test/unit/unit.h"

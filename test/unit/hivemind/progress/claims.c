@@ -1,7 +1,7 @@
 /* claims.c - which progress records count: leads that only a few claim, leads that no state proves,
  * records of a second key about a peer; and sums of claims, which saturate.
  * One long file: all cases share one ledger and its clock. */
-#include "net/hivemind/training/claims.h"
+#include "net/hivemind/progress/claims.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/records/owner_proof.h"
 #include "test/unit/unit.h"

@@ -1,7 +1,7 @@
 /* progress.c - the estimate of the next common step from all peers' records, a peer's own speed,
  * and the sums of all peers' metrics: each formula at its bounds. [spec hivemind-protocol 8, 10] */
-#include "net/hivemind/training/metrics.h"
-#include "net/hivemind/training/progress.h"
+#include "net/hivemind/progress/metrics.h"
+#include "net/hivemind/progress/progress.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "test/unit/unit.h"
 

@@ -1,6 +1,6 @@
 /* target_watch.c - swarms on a virtual clock: peers that step at one target are never suspected,
  * a peer with another one is. */
-#include "net/hivemind/training/target_watch.h"
+#include "net/hivemind/progress/target_watch.h"
 #include "ref/rng.h"
 #include "test/unit/unit.h"
 

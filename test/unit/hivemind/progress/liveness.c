@@ -1,5 +1,5 @@
 /* liveness.c - which progress reports still count, by the rounds that their peers come to. */
-#include "net/hivemind/training/liveness.h"
+#include "net/hivemind/progress/liveness.h"
 #include "test/unit/unit.h"
 
 #define TARGET 48

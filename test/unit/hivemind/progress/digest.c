@@ -1,6 +1,6 @@
 /* digest.c - digests of parameters: distances that they keep, records of a wrong form, and whose
  * word counts when a group's digests are compared. */
-#include "net/hivemind/training/digest.h"
+#include "net/hivemind/progress/digest.h"
 #include "ref/rng.h"
 #include "test/unit/unit.h"
 

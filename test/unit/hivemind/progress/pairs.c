@@ -1,6 +1,6 @@
 /* pairs.c - groups that are drawn in each epoch: all peers draw the same, nobody is left over, and
  * everybody meets everybody. */
-#include "net/hivemind/training/pairs.h"
+#include "net/hivemind/progress/pairs.h"
 #include "test/unit/unit.h"
 
 #include <string.h>
