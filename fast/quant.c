@@ -15,6 +15,7 @@
  * and then copies floats, eight codes per load, or permutes registers (AVX-512). Blocks are
  * independent, so threads share them. */
 #include "quant.h"
+#include "ref/byte_order.h"
 
 #include <float.h>
 #include <pthread.h>
@@ -294,7 +295,7 @@ void fast_table_lookup(float *y, const uint8_t *codes, const float table[PL_CODE
 #endif
     for (; i + 8 <= n; i += 8) {
         uint64_t eight;
-        memcpy(&eight, codes + i, sizeof eight);
+        pl_copy_little(&eight, codes + i, sizeof eight, 1);
         for (int k = 0; k < 8; k++) y[i + (size_t)k] = table[eight >> 8 * k & 255];
     }
     for (; i < n; i++) y[i] = table[codes[i]];
