@@ -1,4 +1,5 @@
 /* safetensors.c - written and read back; every way a header can be wrong. */
+#include "ref/byte_order.h"
 #include "data/files/file.h"
 #include "data/files/safetensors.h"
 #include "test/unit/unit.h"
@@ -53,7 +54,8 @@ static void what_was_read_is_let_go(void **state)
     pl_safetensors_to_float(back, pl_safetensors_find(f, "large"));
     full = resident_file_kb();
     pl_safetensors_release(f, pl_safetensors_find(f, "large"));
-    if (full > 0) assert_true(full - resident_file_kb() > 15 << 10);
+    /* where bytes are turned, back came from a copy */
+    if (full > 0 && !PL_BIG_ENDIAN) assert_true(full - resident_file_kb() > 15 << 10);
     memset(back, 0, N * sizeof *back);
     pl_safetensors_to_float(back, pl_safetensors_find(f, "large")); /* read again */
     assert_memory_equal(back, values, N * sizeof *back);

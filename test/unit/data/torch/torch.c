@@ -1,5 +1,6 @@
 /* torch.c - PyTorch checkpoints: written and read back, and every way a pickle or an archive can be
  * wrong. The golden values in test/golden/vqgan include real ones. */
+#include "ref/byte_order.h"
 #include "data/torch/zip_archive.h"
 #include "data/files/file.h"
 #include "data/torch/pickle.h"
@@ -183,7 +184,8 @@ static void what_is_converted_is_the_same(void **state)
         assert_int_equal(x->dims, y->dims);
         assert_memory_equal(x->shape, y->shape, (size_t)x->dims * sizeof *x->shape);
         assert_memory_equal(x->data, y->data, x->bytes);
-        if (y->bytes) assert_int_equal((uintptr_t)y->data % 64, 0); /* the map begins on a page */
+        /* the map begins on a page; where bytes are turned, a copy does not */
+        if (y->bytes && !PL_BIG_ENDIAN) assert_int_equal((uintptr_t)y->data % 64, 0);
     }
     pl_safetensors_close(a);
     pl_safetensors_close(b);
@@ -286,11 +288,11 @@ static void a_stream_without_storages(void **state)
 static void storages_that_are_views(void **state)
 {
     assert_int_equal(OPEN(VIEWED("N", "K\x01")), PL_OK);
-    assert_memory_equal(opened, "5678", 4);
+    assert_memory_equal(opened, PL_BIG_ENDIAN ? "8765" : "5678", 4);
     assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x01K\x01t", "K\x00")), PL_OK);
-    assert_memory_equal(opened, "5678", 4);
+    assert_memory_equal(opened, PL_BIG_ENDIAN ? "8765" : "5678", 4);
     assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x00K\x02t", "K\x00")), PL_OK);
-    assert_memory_equal(opened, "1234", 4);
+    assert_memory_equal(opened, PL_BIG_ENDIAN ? "4321" : "1234", 4);
     assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x01K\x01t", "K\x01")), PL_EFORMAT);
     assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vK\x02K\x01t", "K\x00")), PL_EFORMAT);
     assert_int_equal(OPEN(VIEWED("(X\x01\0\0\0vJ\xff\xff\xff\xffK\x01t", "K\x01")), PL_EFORMAT);
