@@ -8,7 +8,7 @@ complain() { echo "test/README.md: $1"; failed=1; }
 files_of() { # column name
     case $1 in
     3) echo "test/golden/$2/README.md" ;;
-    4) echo "test/conform/pair_$2.c" ;;
+    4) echo "test/conform/pairs/pair_$2.c" ;;
     5) echo "test/unit/*/$2.c test/unit/*/*/$2.c" ;;
     6) echo "test/fuzz/$2.c" ;;
     7) echo "test/interop/$2.py" ;;
@@ -31,7 +31,7 @@ known() { # column name path
     case $names in *" $2 "*) ;; *) complain "nothing says what $3 tests" ;; esac
 }
 for path in test/golden/*/README.md; do name=${path%/README.md}; known 3 "${name##*/}" "$path"; done
-for path in test/conform/pair_*.c; do
+for path in test/conform/pairs/pair_*.c; do
     name=${path##*/pair_}
     [ "$name" = run.c ] && continue # what they share
     known 4 "${name%.c}" "$path"

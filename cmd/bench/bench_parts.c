@@ -1,7 +1,7 @@
 /* bench_parts.c - every operation of a backend, compared with the reference and with the
  * machine's peak: the cases of the pair tests that are large enough to time. */
 #include "bench.h"
-#include "test/conform/pair.h"
+#include "test/conform/pairs/pair.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #define PL_CMD_CONFORM_REPORT_H
 
 #include "ref/backend.h"
-#include "test/conform/golden.h"
-#include "test/conform/pair.h"
+#include "test/conform/golden/golden.h"
+#include "test/conform/pairs/pair.h"
 
 #include <jansson.h>
 

@@ -1,0 +1,20 @@
+/* golden_quant.h - the area quant: code books and block-wise codes in golden_quant.c, compressed
+ * messages in golden_messages.c. */
+#ifndef PL_GOLDEN_QUANT_H
+#define PL_GOLDEN_QUANT_H
+
+#include "test/conform/golden/golden.h"
+
+int quant_ends_with(const char *s, const char *end);
+/* NULL after a line. */
+struct st_file *quant_open_file(struct golden *g, const char *path);
+/* The tensor "stem.what", or NULL. */
+const struct st_tensor *quant_sibling(const struct st_file *f, const char *stem, const char *what);
+
+/* compress_METHOD with compress_inputs; 0: an unknown method. */
+int quant_compress(struct golden *g, const char *path, const char *stem);
+void quant_inputs(struct golden *g, const char *path);
+void quant_streaming(struct golden *g, const char *path);
+void quant_adaptive(struct golden *g);
+
+#endif
