@@ -2,7 +2,7 @@
  * three, drawn anew, so nobody is left over, and all have met after a few epochs. */
 #include "test/unit/net/await.h"
 #include "net/hivemind/optimizer.h"
-#include "net/hivemind/training/pairs.h"
+#include "net/hivemind/progress/pairs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
