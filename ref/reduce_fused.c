@@ -1,6 +1,6 @@
-/* reduce_fused.c - the four operations of a reducer that exist for speed. Here each is composed of
- * add, delta (reduce.c) and the 8-bit codec, one after the other; a backend does the same in one
- * pass over memory, and must give the same bits.
+/* reduce_fused.c - the definition of four operations of a reducer that exist for speed. Each is
+ * composed of add, delta (reduce.c) and the 8-bit codec, one after the other; a backend does the
+ * same in one pass over memory, and must give the same bits.
  *
  *   sum       sum = sum_k w_k x_k
  *   apply     x += sum / w - x              for values that stay with their reducer

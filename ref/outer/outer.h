@@ -32,8 +32,9 @@ extern "C" {
 #endif
 
 #define PL_OUTER_AXES_MAX 16
-#define PL_OUTER_BUFFERS_MAX 8     /* SPARTA and NoLoCo need two, delayed Nesterov four */
-#define PL_OUTER_COUNTERS_MAX 8    /* steps, rounds, messages in flight */
+#define PL_OUTER_BUFFERS_MAX 8  /* SPARTA and NoLoCo need two, delayed Nesterov four */
+#define PL_OUTER_COUNTERS_MAX 8 /* steps, rounds, messages in flight */
+#define PL_OUTER_COUNTER_MAX (UINT64_MAX / 4) /* so that sums of two do not wrap around */
 #define PL_OUTER_PEERS_MAX 65536   /* of one exchange; a sender's number travels in 16 bits */
 #define PL_OUTER_FRAGMENTS_MAX 256 /* of Streaming DiLoCo; the paper's largest model has 24 */
 

@@ -5,15 +5,11 @@
  *   message  the latest, until it is applied, of algorithms that may take it back
  *
  * Numbers are stored in the machine's own format: only the same kind of machine can read a
- * state. */
+ * state. What travels to another peer is state_shared.c's. */
 #include "outer.h"
-
-#include "../byte_order.h"
 
 #include <math.h>
 #include <string.h>
-
-#define COUNTER_MAX (UINT64_MAX / 4) /* so that sums of two do not wrap around */
 
 /* Everything that an algorithm remembers is a named buffer, or a counter; so saving, loading and
  * freeing are the same for all. */
@@ -108,7 +104,7 @@ static int check(const struct head *h, const struct head *own, size_t bytes, str
         return pl_fail(err, PL_EFORMAT, "state of %zu bytes with a message of another length",
                        bytes);
     for (int i = 0; i < PL_OUTER_COUNTERS_MAX; i++)
-        if (h->counter[i] > COUNTER_MAX)
+        if (h->counter[i] > PL_OUTER_COUNTER_MAX)
             return pl_fail(err, PL_EFORMAT, "state with a counter that no run has reached");
     if (!isfinite(h->lr) || h->skipped > 1)
         return pl_fail(err, PL_EFORMAT, "state of a step that no run has taken");
@@ -144,137 +140,4 @@ int pl_outer_load(struct pl_outer *o, const uint8_t *in, size_t bytes, struct pl
     if (h.message) memcpy(o->out, in, h.message);
     o->out_bytes = h.message;
     return PL_OK;
-}
-
-/* ---- what all peers share ---- */
-
-size_t pl_outer_shared_bytes(const struct pl_outer *o)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < o->buffers; i++)
-        if (!o->buffer[i].is_own) bytes += o->buffer[i].bytes;
-    return bytes + sizeof o->counter;
-}
-
-/* The counters, then the buffers, little-endian as messages are: a newcomer's machine may have
- * another order. On the host they are doubles and counts, on the device float32. */
-static size_t width(const struct pl_outer_buffer *b) { return b->on_host ? 8 : sizeof(float); }
-
-int pl_outer_save_shared(const struct pl_outer *o, uint8_t *out)
-{
-    int rc = PL_OK;
-    pl_copy_little(out, o->counter, sizeof *o->counter, PL_OUTER_COUNTERS_MAX);
-    out += sizeof o->counter;
-    for (int i = 0; !rc && i < o->buffers; i++) {
-        const struct pl_outer_buffer *b = &o->buffer[i];
-        if (b->is_own) continue;
-        if (b->on_host) memcpy(out, b->at, b->bytes);
-        else rc = o->setup.be->get(out, b->at, b->bytes);
-        pl_little_endian(out, width(b), b->bytes / width(b));
-        out += b->bytes;
-    }
-    return rc;
-}
-
-/* A count of steps, read as a double, is a tiny number: finite, as all that a run can reach. */
-static int is_sound(const struct pl_outer_buffer *b, const uint8_t *in)
-{
-    double wide;
-    float narrow;
-    for (size_t i = 0; i < b->bytes / width(b); i++, in += width(b)) {
-        if (b->on_host) memcpy(&wide, in, 8);
-        else {
-            memcpy(&narrow, in, sizeof narrow);
-            wide = narrow;
-        }
-        /* "v": a mean of squares, of which the root is taken */
-        if (!isfinite(wide) || (wide < 0 && !strcmp(b->name, "v"))) return 0;
-    }
-    return 1;
-}
-
-/* A device has no loop over its values for us, but a sum of squares: it is finite if all are. */
-int pl_outer_check(const struct pl_outer *o)
-{
-    int rc = PL_OK;
-    for (int i = 0; !rc && i < o->buffers; i++) {
-        const struct pl_outer_buffer *b = &o->buffer[i];
-        double squares = 0;
-        if (b->on_host) rc = is_sound(b, b->at) ? PL_OK : PL_EFORMAT;
-        else if (!(rc = o->setup.be->sumsq(&squares, b->at, b->bytes / sizeof(float))))
-            rc = isfinite(squares) ? PL_OK : PL_EFORMAT;
-    }
-    return rc;
-}
-
-/* One buffer of another peer, in this machine's order; the caller frees it. */
-static uint8_t *copy_buffer(const struct pl_outer_buffer *b, const uint8_t *in)
-{
-    uint8_t *copy = pl_alloc_unset(b->bytes, 1);
-    if (copy) pl_copy_little(copy, in, width(b), b->bytes / width(b));
-    return copy;
-}
-
-/* Nothing is written here. An infinity in another peer's state would be in our next message, and so
- * in everybody's parameters. */
-int pl_outer_check_shared(const struct pl_outer *o, const uint8_t *in, struct pl_err *err)
-{
-    uint64_t counter[PL_OUTER_COUNTERS_MAX];
-    pl_copy_little(counter, in, sizeof *counter, PL_OUTER_COUNTERS_MAX);
-    in += sizeof counter;
-    for (int i = 0; i < PL_OUTER_COUNTERS_MAX; i++)
-        if (counter[i] > COUNTER_MAX)
-            return pl_fail(err, PL_EFORMAT, "state with a counter that no run has reached");
-    for (int i = 0; i < o->buffers; i++) {
-        const struct pl_outer_buffer *b = &o->buffer[i];
-        uint8_t *copy;
-        int is_good;
-        if (b->is_own) continue;
-        if (!(copy = copy_buffer(b, in)))
-            return pl_fail(err, PL_ENOMEM, "no memory for %s", b->name);
-        is_good = is_sound(b, copy);
-        pl_free(copy);
-        if (!is_good)
-            return pl_fail(err, PL_EFORMAT, "state: %s of %s is not finite", b->name,
-                           o->algorithm->name);
-        in += b->bytes;
-    }
-    return PL_OK;
-}
-
-/* What is this peer's own stays: the error feedback still has to be sent. */
-int pl_outer_load_shared(struct pl_outer *o, const uint8_t *in, struct pl_err *err)
-{
-    int rc = pl_outer_check_shared(o, in, err);
-    if (rc) return rc;
-    pl_copy_little(o->counter, in, sizeof *o->counter, PL_OUTER_COUNTERS_MAX);
-    in += sizeof o->counter;
-    for (int i = 0; !rc && i < o->buffers; i++) {
-        const struct pl_outer_buffer *b = &o->buffer[i];
-        uint8_t *copy;
-        if (b->is_own) continue;
-        if (!(copy = copy_buffer(b, in)))
-            return pl_fail(err, PL_ENOMEM, "no memory for %s", b->name);
-        if (b->on_host) memcpy(b->at, copy, b->bytes);
-        else if ((rc = o->setup.be->put(b->at, copy, b->bytes)))
-            pl_fail(err, rc, "the device cannot take the state over");
-        pl_free(copy);
-        in += b->bytes;
-    }
-    o->out_bytes = 0;
-    return rc;
-}
-
-/* This peer's own buffers begin at 0, as a newcomer's do. */
-int pl_outer_join(struct pl_outer *o)
-{
-    int rc = PL_OK;
-    for (int i = 0; !rc && i < o->buffers; i++) {
-        struct pl_outer_buffer *b = &o->buffer[i];
-        if (!b->is_own) continue;
-        if (b->on_host) memset(b->at, 0, b->bytes);
-        else rc = o->setup.be->fill(b->at, 0, b->bytes / sizeof(float));
-    }
-    o->out_bytes = 0;
-    return rc;
 }
