@@ -12,6 +12,7 @@
 #else
 #include "fast/gemm_bf16.c"
 #endif
+#include "ref/byte_order.h"
 #include "ref/rng.h"
 #include "test/unit/unit.h"
 
@@ -240,6 +241,9 @@ static void halves_are_operands_and_results(void **state)
     struct fast_bf16_gate gate = { .C = CHANNELS, .z = z, .h = h, .dz = dz2, .sums = sums };
     struct fast_bf16_gemm g = { .m = ROWS, .n = CHANNELS, .k = TERMS, .b = { W, NULL, CHANNELS } };
     need_instructions();
+    /* Neighbours in a pair change places on a big-endian machine, and so does the order of sums:
+     * equal bits are only the instructions' to promise, whose machines are little-endian. */
+    if (PL_BIG_ENDIAN) skip();
     for (int i = 0; i < ROWS * TERMS; i++) {
         uint32_t u;
         x[i] = (float)rounded(x[i]);
