@@ -81,7 +81,7 @@ enum train_end { TRAIN_DONE, TRAIN_STOPPED /* Ctrl-C or the time limit: saved, m
 int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct train_job *job);
 
 /* Choices of options; each ends with NULL. */
-extern const char *const train_optimizers[];  /* lamb8, lamb32, adamw8, adamw32 */
+extern const char *const train_optimizers[];  /* lamb8, lamb8_clamp30, lamb32, ... */
 extern const char *const train_activations[]; /* in the order of enum pl_activations */
 extern const char *const train_configs[];     /* models that have a name */
 

@@ -118,7 +118,7 @@ check "a folder of another run is reported" wait_for grep -q '"event":"not_saved
 check "and left alone" test "$(newest "$work/s")" = "$(printf 'checkpoint-%06d.safetensors' $((step + 2)))"
 
 refuses 2 "--save saves a run's state" "$POTLUCK" peer --save "$work/n"
-refuses 2 "not one of lamb8, lamb32" "$POTLUCK" peer --run r --save "$work/n" --optimizer sgd
+refuses 2 "not one of lamb8, lamb8_clamp30, lamb32" "$POTLUCK" peer --run r --save "$work/n" --optimizer sgd
 refuses 2 "--save-every" "$POTLUCK" peer --run r --save "$work/n" --save-every 0
 refuses 2 "--keep" "$POTLUCK" peer --run r --save "$work/n" --keep -1
 refuses 1 "nowhere.json" "$POTLUCK" peer --run r --save "$work/n" --config nowhere.json
