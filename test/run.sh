@@ -14,7 +14,7 @@ export BUILD="${BUILD:-build}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # a
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 REPLAYS_MAX=${REPLAYS_MAX:-5} # of some ninety suites with clocks
 RETRIES_MAX=${RETRIES_MAX:-10} # within scripts: calls among peers that end by a time-out
-IDLE_WORKERS=4 # each waits most of its time: together they need less than a processor
+IDLE_WORKERS=3 # each waits most of its time: together they need less than a processor
 work=$(mktemp -d) || exit 1
 export work RETRIES="$work/retries" # a line for each: suite, what, why
 trap 'rm -rf "$work"' EXIT
