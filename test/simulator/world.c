@@ -47,10 +47,10 @@ static const struct random_source *lots(struct world *w)
     return &w->source;
 }
 
-static void set_digits(struct peer *p, size_t digits)
+static void fit_bits(struct peer *p, size_t count)
 {
     struct world *w = p->w;
-    grid_fit_bits(p->bits, digits, lots(w));
+    grid_fit_bits(p->bits, count, lots(w));
     snprintf(p->key, sizeof p->key, "%s%s", KEY, p->bits);
 }
 
@@ -58,8 +58,7 @@ static void set_digits(struct peer *p, size_t digits)
 static void fit_grid(struct peer *p)
 {
     struct world *w = p->w;
-    if (w->o.grid)
-        set_digits(p, grid_digits(grid_peers(&p->grid, world_reports_found(w)), w->epoch));
+    if (w->o.grid) fit_bits(p, grid_bits(grid_peers(&p->grid, world_reports_found(w)), w->epoch));
 }
 
 static void search(struct peer *p, double scheduled)
@@ -187,9 +186,9 @@ static void come(struct world *w, struct peer *p)
     link_name(&o.self, p->self, p->life);
     o.client_mode = p->link.client;
     p->grid = (struct grid){ 0 };
-    /* Its state comes from a donor with this many digits. */
+    /* Its state comes from a donor with this many bits. */
     if (w->o.grid && w->now > 0) grid_hint(&p->grid, strlen(w->peer[!p->self].bits));
-    set_digits(p, (size_t)w->o.bits);
+    fit_bits(p, (size_t)w->o.bits);
     p->value = pl_rng_normal(&w->rng);
     p->uplink_free = 0;
     p->batch = BATCH_MIN * pow(BATCH_MAX / BATCH_MIN, pl_rng_uniform(&w->rng));

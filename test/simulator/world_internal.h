@@ -105,7 +105,7 @@ struct world {
     struct queue queue;
     double now;
     struct peer *peer;
-    struct key *keys; /* by digits and bits, see world_key */
+    struct key *keys; /* by the number of bits and the bits, see world_key */
     size_t key_count;
     int64_t epoch, reporting_epoch;
     size_t reporting_at; /* reports in the DHT at the beginning of that epoch */

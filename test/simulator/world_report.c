@@ -101,8 +101,8 @@ int world_progress_load(struct world *w, double *a_second, double *lost)
 {
     const size_t n = w->o.peers, level = w->o.grid ? parts_level(0, n, PARTS_PEERS) : 0,
                  most = n < w->records_fit ? n : w->records_fit,
-                 parts = (size_t)1 << RECORD_PART_DIGITS, top = level ? parts : most,
-                 part = n >> level * RECORD_PART_DIGITS;
+                 parts = (size_t)1 << RECORD_PART_BITS, top = level ? parts : most,
+                 part = n >> level * RECORD_PART_BITS;
     size_t looks;
     if (count_looks(w, top, &looks)) return PL_ENOMEM;
     *a_second = (double)(n * top);

@@ -176,7 +176,7 @@ void averager_finish(struct averager *a);
 const char *averager_group_key(const struct averager *a);
 /* The next search uses a key with this many bits, see grid.h. From now on the bits change after
  * rounds that succeed, not with every group. Does nothing during a search. */
-void averager_set_digits(struct averager *a, size_t digits);
+void averager_fit_bits(struct averager *a, size_t count);
 /* The same with these bits. */
 void averager_set_bits(struct averager *a, const char *bits);
 /* The bits of that key as they are now; on the loop's thread. */

@@ -23,8 +23,8 @@ static void next_key(struct averager *a)
 {
     char bits[GROUP_BITS_MAX + 1];
     const struct group *g = &a->round.group;
-    /* With n = target size and d digits, peers move on a grid of n^d cells, one axis a
-     * round, and meet n - 1 others each time. [Moshpit SGD 3.2] */
+    /* With n = target size and keys of d numbers below n, peers move on a grid of n^d cells, one
+     * axis a round, and meet n - 1 others each time. [Moshpit SGD 3.2] */
     if (!a->names.bits[0] ||
         group_next_bits(bits, a->names.bits, g->id, g->count, g->self, a->o.target_size))
         return;
@@ -45,12 +45,12 @@ void averager_round_succeeded(struct averager *a)
     if (a->names.keeps_bits) next_key(a);
 }
 
-void averager_set_digits(struct averager *a, size_t digits)
+void averager_fit_bits(struct averager *a, size_t count)
 {
     char bits[GROUP_BITS_MAX + 1];
-    if (a->call.phase != AVERAGER_IDLE || strlen(a->names.bits) == digits) return;
+    if (a->call.phase != AVERAGER_IDLE || strlen(a->names.bits) == count) return;
     memcpy(bits, a->names.bits, sizeof bits);
-    grid_fit_bits(bits, digits, &a->o.random);
+    grid_fit_bits(bits, count, &a->o.random);
     averager_set_bits(a, bits);
 }
 

@@ -1,7 +1,7 @@
 /* grid.c - the number of group bits, by the number of peers and the epoch. [Moshpit SGD 3.2]
  *
  *   peers    from the progress records, at most TRUST times the number that our groups show
- *   digits   the least d with peers / 2^d <= GROUP sqrt(2) s,   1/sqrt(2) <= s < sqrt(2)
+ *   bits     the least d with peers / 2^d <= GROUP sqrt(2) s,   1/sqrt(2) <= s < sqrt(2)
  *
  * s is the epoch's: see grid.h for why the limit moves. */
 #include "grid.h"
@@ -9,17 +9,17 @@
 #include <math.h>
 #include <string.h>
 
-void grid_hint(struct grid *g, size_t digits)
+void grid_hint(struct grid *g, size_t bits)
 {
-    if (g->met || digits > GRID_DIGITS_MAX) return;
-    /* No digits: the peers are so few that even TRUST times their number would be one group. */
-    g->met = digits ? ldexp(GRID_GROUP, (int)digits) : GRID_ALONE / GRID_TRUST * M_SQRT1_2;
+    if (g->met || bits > GRID_BITS_MAX) return;
+    /* No bits: the peers are so few that even TRUST times their number would be one group. */
+    g->met = bits ? ldexp(GRID_GROUP, (int)bits) : GRID_ALONE / GRID_TRUST * M_SQRT1_2;
 }
 
-void grid_round(struct grid *g, size_t group, size_t digits)
+void grid_round(struct grid *g, size_t group, size_t bits)
 {
-    /* Bits are random, so each of the 2^digits keys has about as many peers as ours. */
-    const double seen = ldexp((double)group, (int)digits);
+    /* Bits are random, so each of the 2^bits keys has about as many peers as ours. */
+    const double seen = ldexp((double)group, (int)bits);
     if (group < 2) {
         g->alone++;
         return;
@@ -33,7 +33,7 @@ void grid_round(struct grid *g, size_t group, size_t digits)
 double grid_peers(const struct grid *g, size_t reported)
 {
     const double n = (double)reported;
-    /* The others may have more digits or fewer; fewer where strangers' records count too much. */
+    /* The others may have more bits or fewer; fewer where strangers' records count too much. */
     if (g->alone) return ldexp(n, -(int)((g->alone - 1) % GRID_TRIES));
     /* False records raise the estimate up to this; groups show the truth after a few rounds. */
     return g->met > 0 ? fmin(n, GRID_TRUST * g->met) : n;
@@ -53,21 +53,20 @@ static double dither(int64_t epoch)
     return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
 }
 
-size_t grid_digits(double peers, int64_t epoch)
+size_t grid_bits(double peers, int64_t epoch)
 {
     const double scale = exp2(dither(epoch) - 0.5); /* s */
-    size_t digits = 0;
+    size_t bits = 0;
     if (peers <= GRID_ALONE * scale) return 0;
-    while (digits < GRID_DIGITS_MAX && ldexp(GRID_GROUP * M_SQRT2 * scale, (int)digits) < peers)
-        digits++;
-    return digits;
+    while (bits < GRID_BITS_MAX && ldexp(GRID_GROUP * M_SQRT2 * scale, (int)bits) < peers) bits++;
+    return bits;
 }
 
-void grid_fit_bits(char *bits, size_t digits, const struct random_source *random)
+void grid_fit_bits(char *bits, size_t count, const struct random_source *random)
 {
-    const size_t length = strlen(bits), kept = length < digits ? length : digits;
-    if (digits > GROUP_BITS_MAX) return;
-    memmove(bits + digits - kept, bits + length - kept, kept);
-    for (size_t i = 0; i < digits - kept; i++) bits[i] = random_source_below(random, 2) ? '1' : '0';
-    bits[digits] = 0;
+    const size_t length = strlen(bits), kept = length < count ? length : count;
+    if (count > GROUP_BITS_MAX) return;
+    memmove(bits + count - kept, bits + length - kept, kept);
+    for (size_t i = 0; i < count - kept; i++) bits[i] = random_source_below(random, 2) ? '1' : '0';
+    bits[count] = 0;
 }

@@ -373,11 +373,11 @@ static void seed_by_id(struct twister *t, const uint8_t id[DHT_ID_BYTES])
     twister_init_by_array(t, key, n);
 }
 
-static int digits_of(size_t n) /* of n in binary; 0 for 0 */
+static int bit_length(size_t n) /* 0 for 0 */
 {
-    int digits = 0;
-    for (; n; n >>= 1) digits++;
-    return digits;
+    int bits = 0;
+    for (; n; n >>= 1) bits++;
+    return bits;
 }
 
 /* Python's randbelow: as many bits as n has, drawn again until the number is below n. Taking
@@ -385,9 +385,9 @@ static int digits_of(size_t n) /* of n in binary; 0 for 0 */
  * hivemind's. */
 static size_t below(struct twister *t, size_t n)
 {
-    int digits = digits_of(n);
+    int bits = bit_length(n);
     size_t r;
-    do r = twister_next(t) >> (32 - digits);
+    do r = twister_next(t) >> (32 - bits);
     while (r >= n);
     return r;
 }
@@ -422,7 +422,7 @@ static int sample(size_t *element, struct twister *t, size_t n, size_t size, siz
     return PL_OK;
 }
 
-/* [Moshpit SGD 3.2] Peers of one group get different new digits, so no two of them meet
+/* [Moshpit SGD 3.2] Peers of one group get different new bits, so no two of them meet
  * again in the next round while others are there: if N = n^d peers always met in full groups
  * of n, d rounds would give all of them the mean over N. */
 int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BYTES], size_t size,
@@ -431,22 +431,22 @@ int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BY
     struct twister t;
     size_t n = buckets, length = strlen(bits), element;
     char all[2 * GROUP_BITS_MAX + 1];
-    int digits, rc;
+    int added, rc;
     if (!n)
-        /* Without a target size the next power of two, so that the digits can tell all
+        /* Without a target size the next power of two, so that the bits can tell all
          * members apart. */
         for (n = 1; n < size;) n *= 2;
-    /* A larger group than its target would leave some members without a digit of their own. */
+    /* A larger group than its target would leave some members without bits of their own. */
     if (!size || size > n || place >= size || n > GROUP_PEERS_MAX || length > GROUP_BITS_MAX)
         return PL_EUSE;
     seed_by_id(&t, id);
     if ((rc = sample(&element, &t, n, size, place))) return rc;
-    digits = n > 1 ? digits_of(n - 1) : 1; /* zero is one digit, as hivemind writes it */
+    added = n > 1 ? bit_length(n - 1) : 1; /* zero is one bit, as hivemind writes it */
     memcpy(all, bits, length);
-    for (int i = 0; i < digits; i++)
-        all[length + (size_t)i] = element >> (digits - 1 - i) & 1 ? '1' : '0';
-    /* New digits enter on the right, the oldest leave on the left. */
-    memcpy(new_bits, all + digits, length);
+    for (int i = 0; i < added; i++)
+        all[length + (size_t)i] = element >> (added - 1 - i) & 1 ? '1' : '0';
+    /* New bits enter on the right, the oldest leave on the left. */
+    memcpy(new_bits, all + added, length);
     new_bits[length] = 0;
     return PL_OK;
 }

@@ -16,7 +16,7 @@ static int by_id(const void *a, const void *b) { return peer_id_compare(a, b); }
 int pairs_draw(char bits[GROUP_BITS_MAX + 1], struct peer_id *peers, size_t count,
                const struct peer_id *self, int group, int64_t epoch)
 {
-    int *member = malloc((count + 1) * sizeof *member), size, first, digits = 0;
+    int *member = malloc((count + 1) * sizeof *member), size, first, length = 0;
     size_t own = 0;
     bits[0] = 0;
     if (!member) return PL_ENOMEM;
@@ -32,8 +32,8 @@ int pairs_draw(char bits[GROUP_BITS_MAX + 1], struct peer_id *peers, size_t coun
     for (int i = 1; i < size; i++)
         if (member[i] < first) first = member[i];
     free(member);
-    while ((size_t)1 << digits < count) digits++;
-    for (int i = 0; i < digits; i++) bits[i] = first >> (digits - 1 - i) & 1 ? '1' : '0';
-    bits[digits] = 0;
+    while ((size_t)1 << length < count) length++;
+    for (int i = 0; i < length; i++) bits[i] = first >> (length - 1 - i) & 1 ? '1' : '0';
+    bits[length] = 0;
     return size;
 }

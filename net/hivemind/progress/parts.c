@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FANOUT (1 << RECORD_PART_DIGITS)
+#define FANOUT (1 << RECORD_PART_BITS)
 #define SAMPLES_MAX 9e18 /* fits into an int64_t */
 
 size_t parts_level(size_t level, size_t peers, size_t most)
 {
-    while (level + 1 < RECORD_PART_LEVELS && peers > most << level * RECORD_PART_DIGITS) level++;
-    while (level && 2 * peers <= most << (level - 1) * RECORD_PART_DIGITS) level--;
+    while (level + 1 < RECORD_PART_LEVELS && peers > most << level * RECORD_PART_BITS) level++;
+    while (level && 2 * peers <= most << (level - 1) * RECORD_PART_BITS) level--;
     return level;
 }
 
@@ -27,7 +27,7 @@ size_t parts_level(size_t level, size_t peers, size_t most)
 static uint32_t part_of(const uint8_t owner[DHT_ID_BYTES], size_t level)
 {
     const uint32_t first = (uint32_t)owner[0] << 8 | owner[1];
-    return first >> (16 - level * RECORD_PART_DIGITS);
+    return first >> (16 - level * RECORD_PART_BITS);
 }
 
 static int is_own(const struct progress_record *a, const struct progress_record *b)
@@ -145,7 +145,7 @@ size_t parts_take(struct progress_record *records, size_t count, const struct pr
             continue;
         }
         /* The sum of a part right below, to which its leader itself belongs. */
-        if (progress_part_digits(r) != (level + 1) * RECORD_PART_DIGITS) continue;
+        if (progress_part_bits(r) != (level + 1) * RECORD_PART_BITS) continue;
         of = &best[part_of(r->owner, level + 1) % FANOUT];
         if (*of && comes_first(*of, r, epoch, now)) continue;
         if (!*of) *of = &records[kept++];
@@ -174,7 +174,7 @@ struct progress_record parts_sum(const struct progress_record *records, size_t c
     struct progress_record sum = { .time = now, .epoch = majority(records, count) };
     double samples = 0;
     memcpy(sum.owner, own->owner, sizeof sum.owner);
-    progress_name_part(&sum, own->owner, level * RECORD_PART_DIGITS);
+    progress_name_part(&sum, own->owner, level * RECORD_PART_BITS);
     for (size_t i = 0; i < count; i++) {
         struct progress_record r = records[i];
         const size_t peers = progress_peers(&r);

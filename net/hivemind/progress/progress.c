@@ -37,16 +37,16 @@ static uint32_t be32(const uint8_t *from)
     return (uint32_t)from[0] << 24 | (uint32_t)from[1] << 16 | (uint32_t)from[2] << 8 | from[3];
 }
 
-void progress_name_part(struct progress_record *r, const uint8_t owner[DHT_ID_BYTES], size_t digits)
+void progress_name_part(struct progress_record *r, const uint8_t owner[DHT_ID_BYTES], size_t bits)
 {
     memset(&r->peer, 0, sizeof r->peer);
     r->peer.length = PART_END;
     memcpy(r->peer.bytes, part_head, PART_HEAD);
-    r->peer.bytes[PART_HEAD] = (uint8_t)digits;
-    put_be32(r->peer.bytes + PART_BITS, be32(owner) & ~(uint32_t)(0xffffffffu >> digits));
+    r->peer.bytes[PART_HEAD] = (uint8_t)bits;
+    put_be32(r->peer.bytes + PART_BITS, be32(owner) & ~(uint32_t)(0xffffffffu >> bits));
 }
 
-size_t progress_part_digits(const struct progress_record *r)
+size_t progress_part_bits(const struct progress_record *r)
 {
     return r->peers ? r->peer.bytes[PART_HEAD] : 0;
 }
@@ -55,10 +55,10 @@ size_t progress_part_digits(const struct progress_record *r)
  * with a number that no part has, stays a peer's. */
 static void read_part(struct progress_record *r)
 {
-    const uint8_t *id = r->peer.bytes, digits = id[PART_HEAD];
+    const uint8_t *id = r->peer.bytes, bits = id[PART_HEAD];
     const uint32_t peers = be32(id + PART_PEERS), clients = be32(id + PART_PEERS + 4);
-    if (r->peer.length != PART_END || memcmp(id, part_head, PART_HEAD) || !peers || digits < 1 ||
-        digits > 31)
+    if (r->peer.length != PART_END || memcmp(id, part_head, PART_HEAD) || !peers || bits < 1 ||
+        bits > 31)
         return;
     r->peers = peers;
     r->clients = clients < peers ? clients : peers;

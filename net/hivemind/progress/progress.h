@@ -22,7 +22,7 @@
  * same six fields on the wire: hivemind's peers add it to the others without knowing. In place of
  * the peer's ID stands the part's, an ID that belongs to no key:
  *
- *   12 20  "potluck progress"  digits (1)  bits (4)  peers (4)  clients (4)  0 0 0
+ *   12 20  "potluck progress"  number of bits (1)  bits (4)  peers (4)  clients (4)  0 0 0
  */
 struct progress_record {
     struct peer_id peer;    /* a part's ID: without the numbers of peers and clients */
@@ -37,10 +37,9 @@ struct progress_record {
     int is_new;                  /* has been in no round yet, though it might (liveness.h) */
 };
 /* Names the part of these owners: its ID has this many of the owner's first bits. */
-void progress_name_part(struct progress_record *r, const uint8_t owner[DHT_ID_BYTES],
-                        size_t digits);
+void progress_name_part(struct progress_record *r, const uint8_t owner[DHT_ID_BYTES], size_t bits);
 /* The number of bits of a part's ID; 0: the record is a peer's own. */
-size_t progress_part_digits(const struct progress_record *r);
+size_t progress_part_bits(const struct progress_record *r);
 static inline size_t progress_peers(const struct progress_record *r)
 {
     return r->peers ? r->peers : 1;

@@ -311,12 +311,11 @@ int record_own_subkey(struct bytes *out, const struct rsa_key *key)
 int record_part_key(struct dht_id *key, const char *prefix, const struct dht_id *owner,
                     size_t level)
 {
-    char text[1024], bits[RECORD_PART_DIGITS * RECORD_PART_LEVELS + 1] = "";
-    const size_t digits = level * RECORD_PART_DIGITS;
+    char text[1024], bits[RECORD_PART_BITS * RECORD_PART_LEVELS + 1] = "";
+    const size_t count = level * RECORD_PART_BITS;
     int n;
-    for (size_t i = 0; i < digits; i++)
-        bits[i] = owner->bytes[i / 8] >> (7 - i % 8) & 1 ? '1' : '0';
-    bits[digits] = 0;
+    for (size_t i = 0; i < count; i++) bits[i] = owner->bytes[i / 8] >> (7 - i % 8) & 1 ? '1' : '0';
+    bits[count] = 0;
     n = snprintf(text, sizeof text, "%s%s%s%s", prefix, schema_progress.suffix, level ? ".0b" : "",
                  bits);
     return n < 0 || (size_t)n >= sizeof text ? PL_ELIMIT : dht_id_of_text(key, text);

@@ -28,7 +28,7 @@
 #define VALIDATORS_GUARDS_MAX 16 /* a peer takes part in one run: five keys, and its parts' */
 /* Large runs report their progress in parts (progress/parts.h). A part holds those owners whose
  * hashes begin with the same bits: as many more on each level. */
-#define RECORD_PART_DIGITS 4
+#define RECORD_PART_BITS 4
 #define RECORD_PART_LEVELS 4 /* the first is RUN_progress itself: no bits, all owners */
 /* s; two clocks that are each within hivemind's 3 s of a third one */
 #define RECORD_CLOCK_SLACK 6.0

@@ -55,11 +55,11 @@ void training_begin_epoch(struct training *c, int64_t samples)
  * keys, most peers are missing for good reasons, so their absence says nothing. */
 void training_note_absent(struct training *c, const struct averager_result *r)
 {
-    const size_t digits = strlen(averager_group_bits(c->a[GRADIENT]));
+    const size_t bits = strlen(averager_group_bits(c->a[GRADIENT]));
     const struct liveness *all = &c->poll.liveness;
     const int limited = (c->o.group_size && c->o.group_size <= all->count + all->part_peers) ||
-                        digits;
-    if (c->poll.others) grid_round(&c->grid, r->group ? r->group->count : 0, digits);
+                        bits;
+    if (c->poll.others) grid_round(&c->grid, r->group ? r->group->count : 0, bits);
     liveness_note_group(&c->poll.liveness, r->group);
     if (r->group ? !limited : r->status != PL_OK)
         liveness_round(&c->poll.liveness, r->group, c->gradient.triggered_at);
@@ -96,7 +96,7 @@ static void draw_group(struct training *c, struct averager *a)
 static void fit_grid(struct training *c, struct averager *a)
 {
     if (c->o.group_bits || c->o.group_size || c->o.local_steps) return;
-    averager_set_digits(a, grid_digits(grid_peers(&c->grid, c->poll.others + 1), c->own.epoch));
+    averager_fit_bits(a, grid_bits(grid_peers(&c->grid, c->poll.others + 1), c->own.epoch));
 }
 
 int training_begin_round(struct training *c, int which, struct averager_step *s,

@@ -85,28 +85,28 @@ static void groups_by_bits(void **state)
     for (size_t i = 0; i < count; i++) has_mean(&peers[i]);
 }
 
-static void one_digit(void *context) { averager_set_digits(((struct peer *)context)->a, 1); }
-static void no_digits(void *context) { averager_set_digits(((struct peer *)context)->a, 0); }
+static void one_bit(void *context) { averager_fit_bits(((struct peer *)context)->a, 1); }
+static void no_bits(void *context) { averager_fit_bits(((struct peer *)context)->a, 0); }
 
-/* A key with other digits is another group: two peers that stay under the old key don't meet the
- * others. Without digits all meet again. While a peer searches, nothing changes. */
+/* A key with other bits is another group: two peers that stay under the old key don't meet the
+ * others. Without bits all meet again. While a peer searches, nothing changes. */
 static void digits_move_to_other_keys(void **state)
 {
     for (int i = 0; i < 4; i++) add(0, 0)->options.bits = i < 2 ? "" : i == 2 ? "01" : "111";
     be_impatient(4, 15);
     open_all();
-    for (size_t i = 2; i < 4; i++) loop_call(loop, one_digit, &peers[i]); /* "1" is left of both */
+    for (size_t i = 2; i < 4; i++) loop_call(loop, one_bit, &peers[i]); /* "1" is left of both */
     for (size_t i = 2; i < 4; i++) assert_string_equal(averager_group_bits(peers[i].a), "1");
     for (int round = 0; round < 2; round++) {
         begin_all();
-        loop_call(loop, one_digit, &peers[0]);
+        loop_call(loop, one_bit, &peers[0]);
         assert_string_equal(averager_group_bits(peers[0].a), "");
         for (size_t i = 0; i < count; i++) {
             assert_true(await(&peers[i].done, 1));
             assert_int_equal(peers[i].status, PL_OK);
             assert_int_equal(peers[i].group, round ? 4 : 2);
         }
-        for (size_t i = 2; i < 4; i++) loop_call(loop, no_digits, &peers[i]);
+        for (size_t i = 2; i < 4; i++) loop_call(loop, no_bits, &peers[i]);
     }
 }
 

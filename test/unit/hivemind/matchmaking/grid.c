@@ -9,25 +9,24 @@
 static void groups_stay_small(void **state)
 {
     for (int64_t epoch = 0; epoch < 400; epoch++) {
-        for (double n = 1; n <= 45; n++) assert_int_equal(grid_digits(n, epoch), 0);
+        for (double n = 1; n <= 45; n++) assert_int_equal(grid_bits(n, epoch), 0);
         for (double n = 91; n < 1e6; n *= 1.1) {
-            double group = ldexp(n, -(int)grid_digits(n, epoch));
+            double group = ldexp(n, -(int)grid_bits(n, epoch));
             assert_true(group > GRID_GROUP / 2 && group <= 2 * GRID_GROUP);
-            assert_int_equal(grid_digits(n, epoch),
-                             grid_digits(n, epoch / GRID_EPOCHS * GRID_EPOCHS));
+            assert_int_equal(grid_bits(n, epoch), grid_bits(n, epoch / GRID_EPOCHS * GRID_EPOCHS));
         }
     }
-    assert_int_equal(grid_digits(1e300, 3), GRID_DIGITS_MAX);
-    assert_int_equal(grid_digits(0, 3), 0);
+    assert_int_equal(grid_bits(1e300, 3), GRID_BITS_MAX);
+    assert_int_equal(grid_bits(0, 3), 0);
 }
 
-/* Counts that differ by 2 % give different numbers of digits in 3 to 6 epochs of 100, and nowhere for long. */
+/* Counts that differ by 2 % give different numbers of bits in 3 to 6 epochs of 100, and nowhere for long. */
 static void counts_that_differ_agree_soon(void **state)
 {
     for (double n = 50; n < 5000; n *= 1.01) {
         int apart = 0, longest = 0, in_row = 0;
         for (int64_t epoch = 0; epoch < 1000 * GRID_EPOCHS; epoch += GRID_EPOCHS) {
-            int differ = grid_digits(n, epoch) != grid_digits(1.02 * n, epoch);
+            int differ = grid_bits(n, epoch) != grid_bits(1.02 * n, epoch);
             apart += differ;
             in_row = differ ? in_row + 1 : 0;
             longest = longest < in_row ? in_row : longest;
@@ -68,14 +67,14 @@ static void alone_it_tries_others(void **state)
     assert_true(g.met == 96 && !g.alone);
 }
 
-/* A donor's word counts until there is a group of our own, and never as more digits than any run
+/* A donor's word counts until there is a group of our own, and never as more bits than any run
  * has. */
 static void donors_only_hint(void **state)
 {
     struct grid g = { 0 }, one = { 0 };
     grid_hint(&one, 0);
     for (int64_t epoch = 0; epoch < 400; epoch++)
-        assert_int_equal(grid_digits(grid_peers(&one, 100000), epoch), 0);
+        assert_int_equal(grid_bits(grid_peers(&one, 100000), epoch), 0);
     grid_hint(&g, 64);
     assert_true(g.met == 0);
     grid_hint(&g, 9);

@@ -197,11 +197,11 @@ static void bits_are_pythons(void **state)
     }
 }
 
-/* New digits enter on the right; without a target there are as many as tell all members apart. */
-static void digits(void **state)
+/* New bits enter on the right; without a target there are as many as tell all members apart. */
+static void next_bits(void **state)
 {
     static const struct {
-        size_t size, digits;
+        size_t size, added;
     } cases[] = {
         { 1, 1 }, { 2, 1 }, { 3, 2 }, { 4, 2 }, { 5, 3 }, { 8, 3 }, { 9, 4 },
     };
@@ -210,7 +210,7 @@ static void digits(void **state)
         char bits[GROUP_BITS_MAX + 1];
         assert_int_equal(group_next_bits(bits, "11110000", id, cases[i].size, 0, 0), PL_OK);
         assert_int_equal(strlen(bits), 8);
-        assert_memory_equal(bits, "11110000" + cases[i].digits, 8 - cases[i].digits);
+        assert_memory_equal(bits, "11110000" + cases[i].added, 8 - cases[i].added);
     }
 }
 
@@ -242,7 +242,7 @@ int main(void)
         cmocka_unit_test(claims_are_limited),
         cmocka_unit_test(another_bandwidth),
         cmocka_unit_test(bits_are_pythons),
-        cmocka_unit_test(digits),
+        cmocka_unit_test(next_bits),
         cmocka_unit_test(keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static struct progress_record sum_of(uint16_t first, uint32_t place, size_t leve
     r.peers = peers;
     r.samples = 100 * (int64_t)peers;
     r.samples_per_second = peers;
-    progress_name_part(&r, r.owner, level * RECORD_PART_DIGITS);
+    progress_name_part(&r, r.owner, level * RECORD_PART_BITS);
     return r;
 }
 
@@ -60,7 +60,7 @@ static void sum_travels_as_a_record(void **state)
     mp_free(v);
     assert_int_equal(progress_read(&got, bytes_at(&out), bytes_length(&out), NULL), PL_OK);
     assert_true(got.peers == 700 && got.clients == 0 && got.samples == 70000);
-    assert_int_equal(progress_part_digits(&got), 8);
+    assert_int_equal(progress_part_bits(&got), 8);
     assert_true(peer_id_equal(&got.peer, &sum.peer));
     bytes_clear(&out);
 }
@@ -76,7 +76,7 @@ static void odd_parts_are_peers(void **state)
         if (i == 2) sum.peer.bytes[18] = 32;
         assert_int_equal(progress_write(&out, &sum), PL_OK);
         assert_int_equal(progress_read(&got, bytes_at(&out), bytes_length(&out), NULL), PL_OK);
-        assert_true(!got.peers && progress_peers(&got) == 1 && !progress_part_digits(&got));
+        assert_true(!got.peers && progress_peers(&got) == 1 && !progress_part_bits(&got));
         bytes_clear(&out);
     }
 }
