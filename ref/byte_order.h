@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+/* GCC and clang define these. A constant: on a little-endian machine the compiler removes the loop
+ * below. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 #define PL_BIG_ENDIAN 1
 #else
@@ -23,6 +25,7 @@ static inline void pl_little_endian(void *data, size_t size, size_t n)
 {
     uint8_t *p = (uint8_t *)data;
     if (!PL_BIG_ENDIAN) return;
+    /* Reversing twice gives the same bytes again, so one function does for both directions. */
     for (size_t i = 0; i < n; i++, p += size)
         for (size_t low = 0, high = size - 1; low < high; low++, high--) {
             uint8_t byte = p[low];

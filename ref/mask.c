@@ -29,11 +29,11 @@ static int above_and_left(const struct pl_mask *mask, int down, int right)
 int pl_mask_allowed(const struct pl_mask *mask, int q, int k)
 {
     int F = mask->F, P = mask->P, qi = q - P, ki = k - P; /* image cells, if not negative */
-    if (mask->kind == PL_MASK_NONE) return 1;
-    if (k > q) return 0;  /* 1. */
-    if (ki < 0) return 1; /* 2. so text queries are plain causal in all kinds */
-    switch (mask->kind) { /* 3. */
-    case PL_MASK_ROW: return qi / F == ki / F;
+    if (mask->kind == PL_MASK_NONE) return 1; /* CLIP's image tower sees the whole image */
+    if (k > q) return 0;                      /* 1. */
+    if (ki < 0) return 1;                     /* 2. so text queries are plain causal in all kinds */
+    switch (mask->kind) {                     /* 3. */
+    case PL_MASK_ROW: return qi / F == ki / F; /* cell i is in row i / F, column i % F */
     case PL_MASK_COL: return qi % F == ki % F;
     case PL_MASK_CONV: return near_enough(mask, qi / F - ki / F, qi % F - ki % F);
     case PL_MASK_CONV_CORNER: return above_and_left(mask, qi / F - ki / F, qi % F - ki % F);
@@ -50,7 +50,7 @@ void pl_mask_bits(uint8_t *bits, const struct pl_mask *mask, int n)
     memset(bits, 0, (size_t)n * stride);
     for (int q = 0; q < n; q++)
         for (int k = 0; k < n; k++)
-            if (pl_mask_allowed(mask, q, k))
+            if (pl_mask_allowed(mask, q, k)) /* key k of query q: byte k / 8, high bit first */
                 bits[(size_t)q * stride + (size_t)k / 8] |= (uint8_t)(0x80 >> k % 8);
 }
 

@@ -1,5 +1,8 @@
-/* small.c - arrays that grow by doubling. The list comes as the address of a pointer of any type,
- * so it is read and written by memcpy. */
+/* small.c - arrays that grow by doubling.
+ *
+ * n elements, one at a time, cost 1 + 2 + 4 + ... < 2 n copies. Growing by a constant would cost a
+ * multiple of n^2. The list comes as the address of a pointer of any type, so it is read and
+ * written by memcpy. */
 #include "small.h"
 
 #include "base.h"
@@ -12,7 +15,7 @@ int pl_grow_array(void *list, size_t count, size_t n, size_t *capacity, size_t f
     void *at;
     if (n <= *capacity - count) return PL_OK;
     if (doubled - count < n) doubled = count + n;
-    if (doubled > PTRDIFF_MAX / size) return PL_ENOMEM;
+    if (doubled > PTRDIFF_MAX / size) return PL_ENOMEM; /* or the product would wrap around */
     memcpy(&at, list, sizeof at);
     if (!(at = realloc(at, doubled * size))) return PL_ENOMEM;
     memcpy(list, &at, sizeof at);

@@ -7,12 +7,14 @@
 #include <stdint.h>
 #include <string.h>
 
+/* 1: "model.safetensors" ends with ".safetensors". */
 static inline int pl_ends_with(const char *text, const char *end)
 {
     size_t n = strlen(text), m = strlen(end);
     return n >= m && !strcmp(text + n - m, end);
 }
 
+/* Four bytes at any address, the lowest first, whatever order this machine has. */
 static inline uint32_t pl_le32(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;

@@ -1,5 +1,6 @@
 /* scratch.h - where a model's intermediate values lie. A model takes buffers and gives them back;
- * how they are found is its caller's matter (runtime/pool.h uses them again). */
+ * how they are found is its caller's matter: runtime/pool.h uses them again, so
+ * the buffers of one training step serve the next. */
 #ifndef PL_SCRATCH_H
 #define PL_SCRATCH_H
 

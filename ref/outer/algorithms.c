@@ -1,5 +1,8 @@
-/* algorithms.c - finds an algorithm by its name or its place in the list; what is known of one from
- * outside. */
+/* algorithms.c - finds an algorithm by its name, and tells a trainer when it sends.
+ *
+ * An algorithm is a struct of functions (outer.h) in a file of its own. The list of algorithms.h is
+ * the only place that names them all: options, saved states, tests and the laboratory go through
+ * this file, so a new algorithm needs one line there and is then found, tested and compared. */
 #include "algorithms.h"
 
 #include <string.h>
@@ -25,6 +28,8 @@ const struct pl_outer_algorithm *pl_outer_find(const char *name)
     return NULL;
 }
 
+/* Gradients travel in every step, changes every H steps. Streaming DiLoCo sends each of its
+ * fragments once in H steps, evenly spaced. */
 int pl_outer_period(const struct pl_outer_algorithm *algorithm, const struct pl_outer_setup *setup)
 {
     if (algorithm->sends_gradients) return 1;

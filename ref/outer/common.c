@@ -7,11 +7,14 @@
 #include "outer.h"
 #include "chunks.h"
 
+/* The state's buffers in double: sums over thousands of steps, of algorithms that compute on the
+ * host. */
 double *pl_outer_doubles(const struct pl_outer *o, const char *name)
 {
     return (double *)(void *)pl_outer_get(o, name);
 }
 
+/* x is the backend's float32, perhaps on a device; the reference computes in double on the host. */
 int pl_outer_read(const struct pl_outer *o, double *out, const float *x)
 {
     float *host = pl_alloc(o->n, sizeof *host);
@@ -21,6 +24,7 @@ int pl_outer_read(const struct pl_outer *o, double *out, const float *x)
     return rc;
 }
 
+/* Back again, rounded once. */
 int pl_outer_write(const struct pl_outer *o, float *x, const double *in)
 {
     float *host = pl_alloc(o->n, sizeof *host);
@@ -31,8 +35,10 @@ int pl_outer_write(const struct pl_outer *o, float *x, const double *in)
     return rc;
 }
 
+/* Local steps: the inner optimizer steps with this peer's own gradient. */
 int pl_outer_take_step(struct pl_outer *o, float *x, float *g, double lr) { return PL_OUTER_STEP; }
 
+/* Gradients travel: the step comes after the exchange, with their mean. */
 int pl_outer_send_gradient(struct pl_outer *o, float *x, float *g, double lr)
 {
     return PL_OUTER_SEND;
@@ -60,11 +66,14 @@ void pl_outer_cut(struct pl_outer_tensor *tensors, int count, int fragments)
     }
 }
 
+/* 1: apply has a mean to work with, which an overlapped exchange has brought before, or which these
+ * messages bring now. */
 int pl_outer_arrived(struct pl_outer *o, const struct pl_outer_message *in, int count)
 {
     return o->counter[PL_OUTER_ARRIVED] ? 1 : pl_outer_arrive(o, in, count);
 }
 
+/* An entry's number within its chunk travels in 12 bits, so 64 x 64 is the largest chunk. */
 int pl_outer_check_chunks(const struct pl_outer *o, struct pl_err *err)
 {
     if (o->setup.chunk >= 1 && o->setup.chunk <= PL_CHUNK_SIDE_MAX && o->setup.topk >= 1)

@@ -1,10 +1,9 @@
 /* settings.c - what can be set of an algorithm, with its limits.
  *
- *   H, N, fragments, tau       when peers exchange   [spec outer-steps 3, 5, 7, 8]
- *   nu, mu, gamma, alpha       the outer step        nu: its rate, mu: its momentum
- *   topk, chunk, share, rank   how little is sent
- *   beta, limit, own_feedback  what becomes of the rest: momentum, clipping, error feedback
- *   beta1, beta2, eps          Adam, where the algorithm contains it
+ * One table gives each setting its name, its place in struct pl_outer_setup and its limits. Command
+ * lines, files of the laboratory, and the manifest that a stranger has published all go through it,
+ * so each value is checked in one place. Limits keep the arithmetic defined; whether values suit
+ * each other, the algorithm's own open decides.
  *
  * Runs publish these names in their manifest, so they are part of what peers agree on. */
 #include "settings.h"
@@ -25,24 +24,37 @@ static const struct {
     int is_real;
     double low, high;
 } rows[] = {
+    /* The outer step, every H inner steps: b = mu b + g, phi = phi - nu (g + mu b).
+     * [spec outer-steps 2, 3] */
     { "H", WHOLE(H), 1, 1e9 },
     { "mu", REAL(mu), 0, 1 },
     { "nu", REAL(nu), 0, 100 },
+    /* NoLoCo: gamma (mean of the group's phi - phi_r) in groups of this many.
+     * [spec outer-steps 11] */
     { "gamma", REAL(gamma), 0, 100 },
     { "group", WHOLE(group), 1, PL_OUTER_PEERS_MAX },
+    /* Delayed Nesterov: the momentum moves once in N changes. [spec outer-steps 7] */
     { "N", WHOLE(N), 1, 1e6 },
+    /* Streaming DiLoCo: a fragment sent now is applied tau steps later,
+     * theta = alpha theta + (1 - alpha) phi. [spec outer-steps 5] */
     { "fragments", WHOLE(fragments), 1, PL_OUTER_FRAGMENTS_MAX },
     { "tau", WHOLE(tau), 0, 1e9 },
     { "alpha", REAL(alpha), 0, 1 },
+    /* DeMo, SparseLoCo: topk entries of each chunk x chunk are sent; the rest is kept, times beta
+     * from exchange to exchange. [spec outer-steps 8, 10] */
     { "topk", WHOLE(topk), 1, 4096 },
     { "chunk", WHOLE(chunk), 1, 4096 },
     { "beta", REAL(beta), 0, 1 },
     { "weight_decay", REAL(weight_decay), 0, 1 },
     { "mean_over_all", WHOLE(mean_over_all), 0, 1 },
+    /* The share of entries that partial averaging and DGC send. [spec outer-steps 12] */
     { "share", REAL(share), 0, 1 },
+    /* PowerSGD: columns of P and Q in W ~ P Q^T, and whose Q the error feedback subtracts. */
     { "rank", WHOLE(powersgd_rank), 1, 4096 },
     { "own_feedback", WHOLE(own_feedback), 0, 1 },
+    /* DGC: |g_r| is clipped to this norm before it is added up. */
     { "limit", REAL(limit), 0, 1e9 },
+    /* 1-bit Adam: steps of plain Adam until its second moment is frozen, and Adam's own. */
     { "warm_up", WHOLE(warm_up), 1, 1e9 },
     { "beta1", REAL(adam.beta1), 0, 1 },
     { "beta2", REAL(adam.beta2), 0, 1 },
@@ -66,6 +78,7 @@ int pl_outer_set(struct pl_outer_setup *setup, const char *key, double value, st
     return PL_ENOTFOUND;
 }
 
+/* Bits of a value where a message is a vector: 32, 8 or 4. [spec outer-steps 6] */
 int pl_outer_set_coding(struct pl_outer_setup *setup, const char *name, struct pl_err *err)
 {
     static const char *const names[] = { "float32", "uniform8", "e3m0" };

@@ -2,8 +2,12 @@
  *
  *   shared   counters | buffer | buffer | ...    without those of one peer alone (pl_outer_add_own)
  *
- * It comes from another peer, and its numbers enter our next message. So all of them are checked
- * before one is taken over. */
+ * Between exchanges phi and the outer momentum are equal at all peers (NoLoCo's are near each
+ * other), so a copy from any of them makes a newcomer one of them. An error feedback is not: it is
+ * what one peer has not sent yet, and with a copy of it two peers would send the same.
+ *
+ * The state comes from another peer, and its numbers enter our next message. So all of them are
+ * checked before one is taken over. */
 #include "outer.h"
 
 #include "../byte_order.h"
@@ -23,6 +27,7 @@ size_t pl_outer_shared_bytes(const struct pl_outer *o)
  * another order. On the host they are doubles and counts, on the device float32. */
 static size_t width(const struct pl_outer_buffer *b) { return b->on_host ? 8 : sizeof(float); }
 
+/* Length and layout follow from the algorithm and its settings, which both sides know. */
 int pl_outer_save_shared(const struct pl_outer *o, uint8_t *out)
 {
     int rc = PL_OK;
@@ -70,7 +75,8 @@ int pl_outer_check(const struct pl_outer *o)
     return rc;
 }
 
-/* One buffer of another peer, in this machine's order; the caller frees it. */
+/* One buffer of another peer, in this machine's order and at an address for its numbers; the caller
+ * frees it. */
 static uint8_t *copy_buffer(const struct pl_outer_buffer *b, const uint8_t *in)
 {
     uint8_t *copy = pl_alloc_unset(b->bytes, 1);
@@ -85,6 +91,7 @@ int pl_outer_check_shared(const struct pl_outer *o, const uint8_t *in, struct pl
     uint64_t counter[PL_OUTER_COUNTERS_MAX];
     pl_copy_little(counter, in, sizeof *counter, PL_OUTER_COUNTERS_MAX);
     in += sizeof counter;
+    /* A false count near 2^64 would wrap around in a later sum. */
     for (int i = 0; i < PL_OUTER_COUNTERS_MAX; i++)
         if (counter[i] > PL_OUTER_COUNTER_MAX)
             return pl_fail(err, PL_EFORMAT, "state with a counter that no run has reached");
@@ -108,6 +115,7 @@ int pl_outer_check_shared(const struct pl_outer *o, const uint8_t *in, struct pl
 /* What is this peer's own stays: the error feedback still has to be sent. */
 int pl_outer_load_shared(struct pl_outer *o, const uint8_t *in, struct pl_err *err)
 {
+    /* First all checks, then the copy: a refused state leaves this peer as it was. */
     int rc = pl_outer_check_shared(o, in, err);
     if (rc) return rc;
     pl_copy_little(o->counter, in, sizeof *o->counter, PL_OUTER_COUNTERS_MAX);
@@ -124,11 +132,13 @@ int pl_outer_load_shared(struct pl_outer *o, const uint8_t *in, struct pl_err *e
         pl_free(copy);
         in += b->bytes;
     }
+    /* The latest message was made from parameters that are gone: it cannot be taken back. */
     o->out_bytes = 0;
     return rc;
 }
 
-/* This peer's own buffers begin at 0, as a newcomer's do. */
+/* This peer's own buffers begin at 0, as a newcomer's do: an error feedback e is added to the next
+ * message, and without a past there is nothing to add. */
 int pl_outer_join(struct pl_outer *o)
 {
     int rc = PL_OK;

@@ -2,8 +2,17 @@
  * is: sparse ones, those of pairs, and all that must be the same bits on all peers.
  * [spec outer-steps 8, 10, 11]
  *
- *   every peer    fetches the message of each groupmate, piece by piece
+ *   every peer    fetches the message of each groupmate, piece by piece:
+ *
+ *                   A -> B   group, offset                       what A has of B's message so far
+ *                   B -> A   total, epoch, weight, bytes         the next piece, at most 1 MiB
+ *
  *   the end       when it has all, and all have its own; or nothing, at the time limit
+ *
+ * An all-reduce sums parts at their reducers and rounds on the way. Here nobody sums for others:
+ * each peer gets the same n messages, adds them up in the same order (averager_take_messages) and
+ * so has the same bits. The price: n - 1 whole messages come in, not two vectors, which pays for
+ * messages that are small, or for small groups.
  *
  * Between potluck's peers alone. All or nothing: peers that step have stepped with the same
  * messages. If one groupmate dies, those that lack its message search another group with the same
@@ -37,6 +46,8 @@ static void stop_fetching(struct averager_gather *g)
     }
 }
 
+/* A round that is not cancelled ends here. The averager goes on from the loop, not from within a
+ * callback of an RPC. */
 static void end_round(struct averager *a, int status)
 {
     averager_gather_stop(a);
@@ -90,7 +101,9 @@ static void finish_round(struct averager *a)
                              "averaging: all of the others are at another epoch"));
 }
 
-/* Ours is fetched by the slowest groupmate, unless it has stopped asking. */
+/* A round that has everything still serves its message until the slowest groupmate has it: a peer
+ * that left at once would fail the others' round. A groupmate that has stopped asking is not waited
+ * for. */
 static void check_end(void *context)
 {
     struct averager *a = context;
@@ -107,6 +120,8 @@ static void check_end(void *context)
         finish_round(a);
         return;
     }
+    /* At the time limit a message that is missing fails the round; one that was not fetched fails
+     * it for its groupmate alone. */
     if (now > g->began + (limit > 0 ? limit : GATHER_LIMIT)) {
         if (missing) fail_round(a, first, "it takes too long");
         else finish_round(a);
@@ -129,6 +144,8 @@ static int take_piece(struct gather_fetch *f, const struct gather_piece *p)
         m->n = 0;
         return PL_OK;
     }
+    /* Also the bound of the memory below: a groupmate cannot claim more than our own message
+     * takes. */
     if (p->total != a->gather.mine_n) return PL_EPROTO;
     /* An empty piece would be asked for endlessly. */
     if (!p->n || p->n > p->total - m->n) return PL_EPROTO;
@@ -148,6 +165,7 @@ static void on_piece(void *context, const struct rpc_result *r)
     struct gather_piece p;
     int rc;
     f->request = NULL;
+    /* The groupmate's handler has answered with an error: it searches still, or computes. */
     if (r->status == PL_EPROTO) { /* it is not in this round yet */
         f->failures = 0;
         timer_start(a->loop, &f->pause, GATHER_PAUSE, ask, f);
@@ -160,6 +178,8 @@ static void on_piece(void *context, const struct rpc_result *r)
         return;
     }
     f->failures = 0;
+    /* Bytes are read and checked first; then the next piece is asked for, so that one is under way
+     * at a time. */
     rc = gather_piece_read(&p, r->data, r->n);
     if (!rc) rc = take_piece(f, &p);
     if (rc == PL_ENOMEM) fail_round(a, f->place, "no memory for it");
@@ -186,6 +206,7 @@ static void ask(void *context)
 
 /* --- ours ------------------------------------------------------------------------------------- */
 
+/* The connection has authenticated the caller (rpc.h): to be of the group is all that it needs. */
 static int place_of(const struct averager_gather *g, const struct peer_id *peer)
 {
     for (size_t i = 0; i < g->count; i++)
@@ -224,6 +245,7 @@ static void on_request(void *context, struct rpc_call *call, const uint8_t *data
 
 /* --- a round ---------------------------------------------------------------------------------- */
 
+/* Our own message is not freed: `mine` lives until the next one is set. */
 static void clear_group(struct averager *a)
 {
     struct averager_gather *g = &a->gather;
@@ -279,6 +301,7 @@ void averager_gather_begin(struct averager *a)
         return;
     }
     g->count = n;
+    /* Memory and bytes grow with n messages, so a group has a limit of its own. */
     if (n > AVERAGER_GATHER_PEERS_MAX) {
         end_round(a, pl_fail(&a->call.why, PL_ELIMIT,
                              "averaging: a group of %zu peers, expected "
@@ -292,6 +315,7 @@ void averager_gather_begin(struct averager *a)
     g->messages[group->self] = (struct averager_message){
         .data = g->mine, .n = g->mine_n, .weight = g->weight, .is_own = 1
     };
+    /* From here on groupmates can fetch our message. */
     g->serves = 1;
     averager_protect(a, group);
     for (size_t i = 0; i < n; i++) {
@@ -337,6 +361,8 @@ int averager_was_fetched(const struct averager *a) { return a->gather.is_deliver
 int averager_gather_open(struct averager *a, struct pl_err *err)
 {
     if (!a->o.gathers) return PL_OK;
+    /* A client cannot be called, an auxiliary peer has no message, and clipping and verification
+     * are a reducer's work. */
     if (a->o.client_mode || a->o.auxiliary || a->o.verify || a->o.clip != 0)
         return pl_fail(err, PL_EUSE,
                        "averaging: messages go from each peer to each other one, so "

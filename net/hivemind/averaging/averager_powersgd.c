@@ -251,12 +251,15 @@ int averager_powersgd_computed(struct averager *a)
         if (p->factors->note) pl_fail(&a->call.left_out, PL_OK, "%s", p->factors->note);
         return 0;
     }
+    /* Before the last stage nothing has changed: M and Q change in factors_finish only, so the next
+     * group may begin again with the same gradient. */
     if (!p->status && is_cancelled)
         p->status = pl_fail(&a->call.why, PL_EAGAIN, "averaging: cancelled");
     else if (p->status)
         pl_fail(&a->call.why, p->status, "PowerSGD: %s",
                 p->status == PL_EFORMAT ? "the gradient is too large to be sent" : "no memory");
     if (p->status) return 0;
+    /* P first, then Q, which also carries the tensors that are not compressed. */
     if (p->stage == POWERSGD_PROJECT) begin_phase(a, POWERSGD_Q);
     else if (p->factors->count) begin_phase(a, POWERSGD_P);
     else compute(a, POWERSGD_PROJECT); /* an empty phase P ends at once */

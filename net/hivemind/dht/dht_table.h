@@ -1,4 +1,5 @@
-/* dht_table.h - updates of the routing table by every message. */
+/* dht_table.h - updates of the routing table by every message. Kademlia needs no messages of its
+ * own for that: each call and each answer shows that a node lives. [Kademlia 2.2] */
 #ifndef PL_DHT_TABLE_H
 #define PL_DHT_TABLE_H
 

@@ -1,11 +1,16 @@
 /* uplinks.c - the time of a group without its slowest uplinks.
  *
- * In units of one vector at 1 Mbit/s, a group of N whose k fastest members reduce takes
+ * A member that reduces the fraction w of a vector sends (N - 2) w + 1 vectors over its bandwidth b
+ * (ref/balance.h). If k members reduce and end together, at the time t, then summed over them
+ *
+ *   (N - 2) (w_1 + ... + w_k) + k = N - 2 + k = t (b_1 + ... + b_k)
+ *
+ * and none is done before its own vector is sent, which takes 1 / b_k. So, with the time of one
+ * vector at 1 Mbit/s as the unit, a group whose k fastest members reduce takes
  *
  *   t_k = max(1 / b_k, (N - 2 + k) / (b_1 + ... + b_k))          b_1 >= b_2 >= ... >= b_k
  *
- * which is the optimum of ref/balance.h: either all of them end together, or b_k is too slow to do
- * more than to send its own values. */
+ * The leader takes the slowest away while t falls by it. */
 #include "uplinks.h"
 
 #include <math.h>
@@ -60,9 +65,12 @@ int uplinks_relieve(struct group *g, double slow)
     }
     qsort(r, k, sizeof *r, faster_first);
     for (; !rc && k > 1 && r[k - 1].bandwidth < slow; k--) {
-        /* 1 / b_(k-1) does not count: of two equals each would keep the other. */
+        /* Without the slowest, k - 1 are left: is (N - 2 + k - 1) / sum below 1 / b_k? Their own
+         * 1 / b_(k-1) does not count: of two equals each would keep the other. */
         sum -= r[k - 1].bandwidth;
         if ((double)(g->count + k - 3) / sum >= 1 / r[k - 1].bandwidth) break;
+        /* In the gather that the leader sends to all: each member computes the same shares from
+         * it. */
         rc = group_set_bandwidth(r[k - 1].member, 0);
     }
     free(r);
@@ -79,8 +87,11 @@ double uplinks_fraction(const struct group *g, const size_t *share, double rate,
     for (size_t i = 0; i < g->count; i++) {
         const double w = (double)share[i] / total, b = bandwidth_of(&g->members[i].gather, mean);
         if (!share[i]) continue;
+        /* The group ends when its slowest reducer does. */
         longest = fmax(longest, (1 + ((double)g->count - 2) * w) / b);
         full += g->members[i].gather.mode == GROUP_FULL;
     }
+    /* rate * t vectors leave our uplink within the time t: the reducers', or that of a member at
+     * `slow`, which would send all of its own meanwhile. */
     return full < UPLINKS_FULL ? 1 : fmin(1, rate * fmax(longest, 1 / slow));
 }

@@ -21,7 +21,8 @@ static const char *const leaves_8[STATE_LEAVES_MAX] = { "absmax1",    "absmax2",
                                                         "step",       "step_norm", "trust_ratio",
                                                         "weight_norm" };
 
-/* Which form a parameter has is decided by its size, at the optimizer. */
+/* Which form a parameter has is decided by its size, at the optimizer: small tensors keep 32 bits,
+ * where 8 would save little memory. */
 static int is_8bit(const struct optimizer_state *s, size_t i)
 {
     size_t first = s->first[s->order[i]];
@@ -41,6 +42,7 @@ const char *const *optimizer_state_leaves(const struct optimizer_state *s, size_
 {
     int small;
     *n = 1;
+    /* One leaf, the outer momentum b; or none; or the moments. */
     if (s->outer && !s->is_whole) return leaves_outer;
     *n = 0;
     if (!s->optimizer || has_own_moments(s)) return NULL;
@@ -98,6 +100,7 @@ int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *
     struct pl_optimizer_tensor *tensors = calloc(params->count + 1, sizeof *tensors);
     struct pl_wire_type *types = calloc(params->count + 1, sizeof *types);
     int rc = tensors && types ? PL_OK : pl_fail(err, PL_ENOMEM, "training state: no memory");
+    /* Norms and biases have no decay: p->decay says so, and it decides the group. */
     for (size_t i = 0; !rc && i < params->count; i++) {
         const struct pl_param *p = &params->list[i];
         tensors[i] = (struct pl_optimizer_tensor){ p->offset, p->n, p->decay ? options->decay : 0,
@@ -113,6 +116,7 @@ int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *
     return rc;
 }
 
+/* The state's parameters are phi then, which all agree on, not those that the donor trains. */
 int optimizer_state_use_outer(struct optimizer_state *s, struct pl_outer *outer)
 {
     struct schema_tensor *schema = calloc(s->count + 1, sizeof *schema);
@@ -126,12 +130,16 @@ int optimizer_state_use_outer(struct optimizer_state *s, struct pl_outer *outer)
     return PL_OK;
 }
 
+/* Algorithms that hivemind does not have: their shared state travels as one tensor of bytes, which
+ * only potluck's peers understand. */
 void optimizer_state_use_whole_outer(struct optimizer_state *s, struct pl_outer *outer)
 {
     s->outer = outer;
     s->is_whole = 1;
 }
 
+/* The algorithm sees tensors in the optimizer's order, in which x lies in memory; shapes are stored
+ * in the swarm's. */
 int optimizer_state_open_outer(struct pl_outer **outer, const struct optimizer_state *s,
                                const struct pl_outer_algorithm *algorithm,
                                struct pl_outer_setup *setup, const float *x, struct pl_err *err)
@@ -148,6 +156,7 @@ int optimizer_state_open_outer(struct pl_outer **outer, const struct optimizer_s
                                         .axes = type->dims };
         memcpy(to->shape, type->size, (size_t)type->dims * sizeof *to->shape);
     }
+    /* Streaming DiLoCo's fragments: the same at all peers, since they follow from shapes alone. */
     pl_outer_cut(tensors, (int)s->count, setup->fragments);
     setup->be = s->be;
     setup->tensors = tensors;

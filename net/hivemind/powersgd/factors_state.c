@@ -1,6 +1,13 @@
-/* factors_state.c - what goes from round to round, as bytes: the error M and the factor Q of each
- * matrix, and the norm by which an error is too large. A training that was stopped goes on with it
- * bit for bit.
+/* factors_state.c - what PowerSGD remembers from round to round, as bytes of a checkpoint.
+ * [PowerSGD, alg. 1, 2]
+ *
+ *   M = W - P Q^T   error feedback: the part of the gradients that no round has sent yet
+ *   Q               warm start: each round is one step of a power iteration that begins at the last
+ *                   Q, so after some rounds its columns span the main directions of the gradients
+ *   norm            the largest gradient so far; it tells when M is too large (FACTORS_ERROR_MAX)
+ *
+ * P follows from M, Q and the next gradient, so a training that was stopped goes on with these
+ * three bit for bit.
  *
  *   4 "PSG1"   4 rank   8 norm   then for each matrix M (a,b), Q (b,r): little-endian float32 */
 #include "factors.h"
@@ -17,6 +24,8 @@ static size_t q_count(const struct factors *f, const struct factors_matrix *m)
     return (size_t)m->b * (size_t)f->rank;
 }
 
+/* Shapes are not stored: they follow from the model and the rank, so the length is a check of
+ * both. */
 size_t factors_state_bytes(const struct factors *f)
 {
     size_t values = 0;
@@ -27,6 +36,7 @@ size_t factors_state_bytes(const struct factors *f)
     return HEAD + values * sizeof(float);
 }
 
+/* M is as large as its gradient, Q thin: the file is about as large as the compressed tensors. */
 void factors_save(const struct factors *f, uint8_t *data)
 {
     const int32_t rank = f->rank;
@@ -44,6 +54,8 @@ void factors_save(const struct factors *f, uint8_t *data)
     }
 }
 
+/* Needs no struct factors: a training that resumes asks for the rank before it can open one. 0: no
+ * state of PowerSGD. */
 int factors_saved_rank(const uint8_t *data, size_t n)
 {
     int32_t rank;
@@ -52,11 +64,12 @@ int factors_saved_rank(const uint8_t *data, size_t n)
     return rank >= 1 && rank <= FACTORS_RANK_MAX ? rank : 0;
 }
 
-/* Nothing of a damaged file is taken. */
+/* A NaN in M would be in W = G + M, and so in every further round of this peer. Nothing of a
+ * damaged file is taken. */
 static int is_sound(const uint8_t *data, size_t n, double norm)
 {
     float x;
-    if (!(norm >= 0) || !isfinite(norm)) return 0;
+    if (!(norm >= 0) || !isfinite(norm)) return 0; /* the first is false for NaN, too */
     for (size_t at = HEAD; at < n; at += sizeof x) {
         pl_copy_little(&x, data + at, sizeof x, 1);
         if (!isfinite(x)) return 0;
@@ -75,6 +88,7 @@ int factors_load(struct factors *f, const uint8_t *data, size_t n, struct pl_err
     pl_copy_little(&norm, data + AT_NORM, sizeof norm, 1);
     if (!is_sound(data, n, norm))
         return pl_fail(err, PL_EFORMAT, "PowerSGD: the saved error is not finite");
+    /* All checks have passed. Before this line nothing of f has changed. */
     f->largest = norm;
     data += HEAD;
     for (size_t i = 0; i < f->count; i++) {

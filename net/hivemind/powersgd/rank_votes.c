@@ -12,6 +12,7 @@ int rank_of_state(int *rank, const struct state_load *state, const struct schema
     size_t at = 0, a, b;
     int64_t r;
     *rank = 0;
+    /* No Q at all: this peer compresses nothing, which is a vote for rank 0. */
     if (!state->count) return PL_OK;
     /* A false rank compresses another number of matrices, or makes other shapes. */
     r = state->tensors[0].type.dims == 2 ? state->tensors[0].type.size[1] : 0;
@@ -42,6 +43,7 @@ static size_t votes_of(const struct rank_votes *v, int rank)
     return votes;
 }
 
+/* The most frequent rank; of two that are equally frequent, the one that came first. */
 int rank_votes_most(const struct rank_votes *v, size_t *votes)
 {
     int rank = 0;

@@ -30,8 +30,11 @@ static uint32_t signs_of(uint64_t place)
 void digest_take(struct digest *d, float *const *x, const size_t *elements, size_t tensors)
 {
     static const float sign[] = { 1, -1 };
-    double sum[DIGEST_SUMS] = { 0 };
+    double sum[DIGEST_SUMS] = { 0 }; /* float32 would add a rounding error of its own */
     uint64_t block = 0;
+    /* Bit j of a block's signs is sigma of its value j. Signs of different values are independent,
+     * so in E s_j^2 all products x_i x_k with i != k cancel and sum_i x_i^2 remains. Blocks are
+     * counted over all tensors: every peer gives a value the same sign. */
     for (size_t t = 0; t < tensors; t++)
         for (size_t i = 0; i < elements[t]; i += DIGEST_SUMS) {
             const size_t n = elements[t] - i < DIGEST_SUMS ? elements[t] - i : DIGEST_SUMS;
@@ -41,6 +44,8 @@ void digest_take(struct digest *d, float *const *x, const size_t *elements, size
     for (int j = 0; j < DIGEST_SUMS; j++) d->sum[j] = (float)sum[j];
 }
 
+/* The sketch is linear: the difference of two sketches is the sketch of x - y, whose norm it
+ * shows. */
 double digest_distance(const struct digest *x, const struct digest *y)
 {
     double sum = 0, d;
@@ -61,6 +66,7 @@ static const struct schema schema = { .suffix = "_digest",
                                                   { "step", SCHEMA_RATE },
                                                   { "sums", SCHEMA_BYTES } } };
 
+/* Each round has a new group ID, so a key holds the digests of one step alone. */
 int digest_key(struct dht_id *key, const char *run, const uint8_t group[DHT_ID_BYTES])
 {
     char text[256 + 2 * DHT_ID_BYTES];
@@ -79,6 +85,7 @@ int digest_write(struct bytes *out, const struct digest_record *r)
 
 static int read_fields(struct digest_record *r, const struct mp_value *v, struct pl_err *err)
 {
+    /* The schema has checked the types; values are a stranger's. */
     const struct mp_value *peer = mp_get(v, "peer_id"), *sums = mp_get(v, "sums");
     r->epoch = mp_count(mp_get(v, "epoch"));
     r->step = mp_get(v, "step")->real;
@@ -107,13 +114,16 @@ static int ascending(const void *a_, const void *b_)
     return (*a > *b) - (*a < *b);
 }
 
+/* Of an even number the lower one in the middle: false numbers that are too large have to be more
+ * than half to move it beyond the honest ones. */
 static double median(double *x, size_t n)
 {
     qsort(x, n, sizeof *x, ascending);
     return x[(n - 1) / 2];
 }
 
-/* Numbers that are not finite count as the largest. */
+/* How far apart healthy peers may be: some steps, or the rounding of a wire in 8 bits where steps
+ * are tiny. Norms that are not finite count as the largest. */
 static double limit_of(const struct digest_record *records, size_t count, double *space)
 {
     double step, norm;
@@ -140,7 +150,10 @@ int digest_judge(struct digest_record *records, size_t count, size_t peers)
             support += digest_distance(&records[i].x, &records[k].x) <= limit;
         if (support > most) most = support, centre = i;
     }
+    /* Of the whole group, not of the records: peers without a digest may agree with anything. */
     if (2 * most <= peers) return 0;
+    /* Twice the limit, by the triangle inequality: a peer within the limit of one of the centre's
+     * supporters is within two of the centre. */
     for (size_t i = 0; i < count; i++) /* true for NaN, too */
         records[i].has_diverged = !(digest_distance(&records[i].x, &records[centre].x) <=
                                     2 * limit);

@@ -16,6 +16,9 @@
 #define FANOUT (1 << RECORD_PART_BITS)
 #define SAMPLES_MAX 9e18 /* fits into an int64_t */
 
+/* A level has 16^level keys. The run goes one level deeper once a key would hold more than `most`
+ * records on average, and back at half of that: between the two limits a run near one of them does
+ * not move to and fro. */
 size_t parts_level(size_t level, size_t peers, size_t most)
 {
     while (level + 1 < RECORD_PART_LEVELS && peers > most << level * RECORD_PART_BITS) level++;
@@ -23,7 +26,8 @@ size_t parts_level(size_t level, size_t peers, size_t most)
     return level;
 }
 
-/* The owner's part on this level, as a number. */
+/* The owner's part on this level, as a number. Owners are hashes, so parts are of about equal
+ * size. */
 static uint32_t part_of(const uint8_t owner[DHT_ID_BYTES], size_t level)
 {
     const uint32_t first = (uint32_t)owner[0] << 8 | owner[1];
@@ -37,6 +41,8 @@ static int is_own(const struct progress_record *a, const struct progress_record 
 
 /* --- the order of leaders --------------------------------------------------------------------- */
 
+/* A key can be found that comes first in one period of PARTS_EPOCHS epochs; in the next period its
+ * place is another one. splitmix64's finalizer mixes owner and period. */
 static uint64_t place_of(const struct progress_record *r, int64_t epoch)
 {
     uint64_t x;
@@ -47,6 +53,7 @@ static uint64_t place_of(const struct progress_record *r, int64_t epoch)
     return x ^ x >> 31;
 }
 
+/* NaN counts as silent, too. */
 static int is_silent(const struct progress_record *r, double now)
 {
     return !(now - r->time <= PARTS_SILENT);
@@ -61,6 +68,8 @@ static int comes_first(const struct progress_record *a, const struct progress_re
     return place_of(a, epoch) < place_of(b, epoch);
 }
 
+/* No election: all peers of a part sort the same records, so they agree. While their records differ
+ * two may lead, and readers take the sum of one (parts_take). */
 int parts_leads(const struct progress_record *records, size_t count,
                 const struct progress_record *own, int64_t epoch, double now)
 {
@@ -77,6 +86,7 @@ static int ascending(const void *a_, const void *b_)
     return (*a > *b) - (*a < *b);
 }
 
+/* While fewer than half of the numbers are false, the median is at most the largest honest one. */
 static double most_of(double *x, size_t n)
 {
     qsort(x, n, sizeof *x, ascending);
@@ -90,6 +100,8 @@ static void bound_samples(struct progress_record *records, size_t count, size_t 
     int64_t bound[FANOUT];
     double x[FANOUT];
     size_t k = 0;
+    /* All bounds first: a bound that was computed after others are cut would depend on the
+     * order. */
     for (size_t i = 0; i < count; i++) {
         size_t n = 0;
         if (!records[i].peers) continue;
@@ -136,16 +148,21 @@ size_t parts_take(struct progress_record *records, size_t count, const struct pr
     struct progress_record *best[FANOUT] = { NULL };
     size_t kept = 0;
     for (size_t i = 0; i <= count; i++) {
+        /* The last one is our own, as we know it: the copy in the DHT may be older. */
         const struct progress_record *r = i < count ? &records[i] : own;
         struct progress_record **of;
         if (i < count ? is_own(r, own) : !own_counts) continue;
+        /* Only the owner's hash decides: records that owners of other parts have put under this
+         * key do not count. */
         if (part_of(r->owner, level) != part_of(own->owner, level)) continue;
-        if (!r->peers) {
+        if (!r->peers) { /* a peer's own; in place: kept <= i, so no unread record is lost */
             records[kept++] = *r;
             continue;
         }
         /* The sum of a part right below, to which its leader itself belongs. */
         if (progress_part_bits(r) != (level + 1) * RECORD_PART_BITS) continue;
+        /* Several may claim to lead this part. One sum of it counts, so that no sample counts
+         * twice. */
         of = &best[part_of(r->owner, level + 1) % FANOUT];
         if (*of && comes_first(*of, r, epoch, now)) continue;
         if (!*of) *of = &records[kept++];
@@ -173,23 +190,28 @@ struct progress_record parts_sum(const struct progress_record *records, size_t c
 {
     struct progress_record sum = { .time = now, .epoch = majority(records, count) };
     double samples = 0;
+    /* The sum is signed by its leader, and its ID names the part. */
     memcpy(sum.owner, own->owner, sizeof sum.owner);
     progress_name_part(&sum, own->owner, level * RECORD_PART_BITS);
     for (size_t i = 0; i < count; i++) {
         struct progress_record r = records[i];
         const size_t peers = progress_peers(&r);
+        /* A claimed speed counts no more within a sum than in a peer's own record. */
         r.samples_per_second = fmin(r.samples_per_second, fastest * (double)peers);
         sum.peers += (uint32_t)peers;
         sum.clients += r.peers ? r.clients : r.client_mode != 0;
         sum.samples_per_second += r.samples_per_second;
+        /* Samples of another epoch belong to another step. The others are extrapolated to `now`,
+         * the sum's own time, from where its readers go on. */
         if (r.epoch == sum.epoch) samples += progress_estimate(&r, now);
     }
     sum.samples = (int64_t)fmin(samples, SAMPLES_MAX);
-    sum.client_mode = sum.clients == sum.peers;
+    sum.client_mode = sum.clients == sum.peers; /* a flag on the wire: all of them */
     if (sum.epoch < 0) sum.epoch = own->epoch;
     return sum;
 }
 
+/* From then on our part counts by its sum, until then record by record. */
 int parts_cover(const struct progress_record *records, size_t count,
                 const struct progress_record *own)
 {

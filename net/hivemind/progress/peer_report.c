@@ -15,6 +15,7 @@
 static const char DEVICE[] = "device", BANNED[] = "banned", TARGET[] = "target_batch",
                   SAMPLES[] = "samples", COMPUTED[] = "computed_ms", WAITED[] = "waited_ms",
                   AVERAGED[] = "averaged_ms", SHARED[] = "shared_ms", NAME[] = "name";
+/* A row for each optional count, so that writer and reader cannot differ. */
 static const struct {
     const char *name;
     size_t offset;
@@ -28,6 +29,7 @@ static const struct {
     { SHARED, offsetof(struct report_record, shared_ms) },
 };
 
+/* The row's member; const goes, since one table serves writing and reading. */
 static int64_t *count_at(const struct report_record *r, size_t offset)
 {
     return (int64_t *)((uintptr_t)r + offset);
@@ -35,6 +37,7 @@ static int64_t *count_at(const struct report_record *r, size_t offset)
 
 void report_device(char out[REPORT_DEVICE_MAX + 1], const char *note)
 {
+    /* Clauses are dropped from the end until the rest fits; a single long one is cut. */
     size_t n = strlen(note);
     while (n > REPORT_DEVICE_MAX) {
         n--;
@@ -57,7 +60,8 @@ int report_write(struct bytes *out, const struct report_record *r)
         mp_int(out, counts[i]);
     }
     mp_text(out, f->name);
-    mp_float(out, r->held_out);
+    mp_float(out, r->held_out); /* NaN: not measured */
+    /* Each value has its name: readers of an older version skip names that they do not know. */
     mp_text(out, DEVICE);
     mp_bin(out, r->device, strlen(r->device));
     for (size_t i = 0; i < PL_COUNT(later); i++) {
@@ -79,6 +83,7 @@ static void read_text(char *to, size_t max, const struct mp_value *v)
 /* An optional count; 0 if the record has none. */
 static int64_t later_count(const struct mp_value *record, const char *name)
 {
+    /* The schema does not list it, so its type is checked here. */
     const struct mp_value *v = mp_get(record, name);
     return v && v->kind == MP_INT && !v->negative ? mp_count(v) : 0;
 }
@@ -97,6 +102,7 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
     r->reachability = reach >= 0 && reach < REPORT_REACHABILITIES ? (enum report_reachability)reach
                                                                   : REPORT_UNKNOWN;
     for (size_t i = 0; i < PL_COUNT(counts); i++)
+        /* mp_count is negative for an unsigned number that an int64_t cannot hold. */
         if ((*counts[i] = mp_count(mp_get(v, schema_report.fields[2 + i].name))) < 0)
             return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
     for (size_t i = 0; i < PL_COUNT(later); i++)

@@ -19,9 +19,15 @@
 #define MANIFEST_VERSION 1
 
 /* The fields of one line each; `model` and `data` are written by hand. Limits of numbers are those
- * of the options of `potluck train`. */
-/* compared: whether a peer with another value may train with us. NEVER: it changes nobody's
- * mathematics. WHERE_BOTH: an empty text means "not stated". OUTER: of outer steps alone. */
+ * of the options of `potluck train`. Integers stay below 2^53, so they are exact as doubles.
+ *
+ * compared: whether a peer with another value may train with us.
+ *
+ *   ALWAYS      all peers step from the same mean; with another rate, schedule or optimizer their
+ *               parameters would part at the first step
+ *   WHERE_BOTH  the same, but an empty text means "not stated"
+ *   OUTER       the same, where both sides make outer steps by one algorithm
+ *   NEVER       each peer may have its own: it changes nobody else's mathematics */
 enum kind { TEXT, INTEGER, REAL };
 static const struct field {
     const char *key, *shown; /* in JSON, and in sentences */
@@ -30,6 +36,7 @@ static const struct field {
     double least, most;
     enum { NEVER, ALWAYS, WHERE_BOTH, OUTER } compared;
 } fields[] = {
+/* A row knows its member by offset and type, so the loops below need no code for single fields. */
 #define AT(member) offsetof(struct run_manifest, member)
 #define WORDS(member) TEXT, AT(member), sizeof((struct run_manifest *)0)->member, 0, 0
     { "run", "run", WORDS(run), WHERE_BOTH },
@@ -43,10 +50,12 @@ static const struct field {
     { "average_state_every", "average-state-every", INTEGER, AT(average_state_every), 0, 1, 1e6,
       ALWAYS },
     { "algorithm", "algorithm", WORDS(algorithm), ALWAYS },
+    /* The outer step, at every inner_steps-th step. [spec outer-steps 2, 3] */
     { "algorithm_settings", "algorithm settings", WORDS(algorithm_settings), OUTER },
     { "inner_steps", "inner steps", INTEGER, AT(inner_steps), 0, 1, 1e6, OUTER },
     { "outer_lr", "outer learning rate", REAL, AT(outer_lr), 0, 0, 1e3, OUTER },
     { "outer_momentum", "outer momentum", REAL, AT(outer_momentum), 0, 0, 1, OUTER },
+    /* Peers with other token IDs or image codes would train one model on two languages. */
     { "tokenizer", "tokenizer", WORDS(tokenizer), WHERE_BOTH },
     { "codec", "codec", WORDS(codec), WHERE_BOTH },
     { "seed", "seed", INTEGER, AT(seed), 0, 0, 9e15, NEVER },
@@ -54,7 +63,8 @@ static const struct field {
 #undef AT
 };
 
-/* A field's place in a manifest, by the table. */
+/* A field's place in a manifest, by the table. The row is the same for reading and writing, so
+ * const goes here. */
 static char *text_of(const struct run_manifest *m, const struct field *f)
 {
     return (char *)(uintptr_t)m + f->at;
@@ -98,11 +108,13 @@ int manifest_write(char **text, const struct run_manifest *m, struct pl_err *err
 {
     json_t *root;
     *text = NULL;
+    /* By the rule of the readers, so that nothing is published that all of them refuse. */
     for (const struct field *f = fields; f < fields + PL_COUNT(fields); f++)
         if (f->kind == TEXT && !is_plain(text_of(m, f), strlen(text_of(m, f))))
             return pl_fail(err, PL_EUSE, "manifest: %s: only printable ASCII can be published",
                            f->shown);
-    /* Keys in order and no spaces: the same settings are the same bytes. */
+    /* Keys in order and no spaces: the same settings are the same bytes. 15 digits are exact for a
+     * decimal that a user has typed: 0.1 stays 0.1. */
     pl_json_begin();
     root = to_json(m);
     *text = pl_json_text(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
@@ -139,6 +151,7 @@ static int read_field(struct run_manifest *m, const struct field *f, const json_
     case INTEGER: good &= json_is_integer(j); break;
     case REAL: good &= json_is_number(j); break;
     }
+    /* Missing fields end here, too: without a value x is 0 and the type is wrong. */
     if (!good)
         return pl_fail(err, PL_EFORMAT, "manifest: %s: expected a number from %g to %g", f->key,
                        f->least, f->most);
@@ -169,6 +182,7 @@ static int from_json(struct run_manifest *m, const json_t *root, struct pl_err *
 {
     const json_t *version = json_object_get(root, "potluck_manifest");
     int rc = PL_OK;
+    /* The version first: with another one no further field may be understood. */
     if (!json_is_integer(version))
         return pl_fail(err, PL_EFORMAT, "manifest: not a manifest of a run");
     /* A newer version may have fields that this peer would have to obey. */
@@ -192,8 +206,10 @@ int manifest_read(struct run_manifest *m, const char *text, size_t n, struct pl_
     json_t *root;
     int rc;
     memset(m, 0, sizeof *m);
+    /* The length before the parser, which bounds its work. */
     if (n > MANIFEST_BYTES_MAX)
         return pl_fail(err, PL_EFORMAT, "manifest: more than %d bytes", MANIFEST_BYTES_MAX);
+    /* Of two values of one key, two readers may take different ones: refused. */
     root = pl_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
     if (!root) return pl_fail(err, pl_json_status(), "manifest: line %d is not JSON", why.line);
     rc = from_json(m, root, err);
@@ -203,7 +219,8 @@ int manifest_read(struct run_manifest *m, const char *text, size_t n, struct pl_
 
 /* --- two manifests ---------------------------------------------------------------------------- */
 
-/* Appends "steps: 100 here, 1000 in the run"; cut if it does not fit. */
+/* Appends "steps: 100 here, 1000 in the run"; cut if it does not fit. At most 64 characters of each
+ * value, so that one long name does not hide the other differences. */
 static void add_difference(struct pl_err *all, const char *name, const char *ours,
                            const char *theirs)
 {
@@ -248,7 +265,7 @@ static int compare_models(struct pl_err *all, const struct run_manifest *ours,
     b = pl_dalle_config_to_json(&theirs->config);
     failed = pl_json_failed();
     if (!failed) {
-        json_object_del(a, "name");
+        json_object_del(a, "name"); /* what is left decides the shapes and the mathematics */
         json_object_del(b, "name");
         snprintf(x, sizeof x, "%.31s (%d blocks of width %d)", ours->config.name, ours->config.L,
                  ours->config.D);
@@ -280,7 +297,10 @@ int manifest_compare(const struct run_manifest *ours, const struct run_manifest 
 
 /* RUN_manifest and PEER_manifest hold the same record. The first is found by the run's name, and
  * everybody may write there; the second by the peer ID in the address that a newcomer was given, so
- * that it gets the manifest of exactly that peer. */
+ * that it gets the manifest of exactly that peer.
+ *
+ * The signature is over tag, subkey and text. The tag keeps signatures made for other purposes from
+ * counting here; the subkey names the record's owner, so a copy by another owner is not valid. */
 int manifest_record_write(struct bytes *out, const struct bytes *subkey, const struct identity *me,
                           const char *text)
 {
@@ -306,6 +326,7 @@ static int read_signed(struct manifest_record *r, const struct peer_id *of, cons
      * peer's record under its key is no error, only not what was asked for. */
     peer_id_of_key(&r->peer, key->bytes, key->n);
     if (of && !peer_id_equal(of, &r->peer)) return PL_ENOTFOUND;
+    /* As it was signed: tag, subkey, text. */
     rc = owner_proof_check(key, signature, MANIFEST_TAG, subkey, subkey_n, text->bytes, text->n);
     if (rc == PL_EPROTO) pl_fail(err, rc, "_manifest: the signature is not its peer's");
     if (!rc) rc = manifest_read(&r->manifest, (const char *)text->bytes, text->n, err);
@@ -319,6 +340,8 @@ static int read_signed(struct manifest_record *r, const struct peer_id *of, cons
 int manifest_record_read(struct manifest_record *r, const struct peer_id *of, const uint8_t *subkey,
                          size_t subkey_n, const uint8_t *value, size_t n, struct pl_err *err)
 {
+    /* The schema checks the map: three byte strings. NULL first, so that a refused record may be
+     * cleared. */
     struct mp_value *map;
     int rc = schema_read(&map, &schema_manifest, value, n, err);
     r->text = NULL;
@@ -333,6 +356,7 @@ void manifest_record_clear(struct manifest_record *r)
     r->text = NULL;
 }
 
+/* Refused, not cut: two long names that begin alike would share a key. */
 static int key_of(struct dht_id *key, const char *prefix)
 {
     char text[PEER_ID_TEXT_MAX + 1024];

@@ -1,6 +1,13 @@
-/* callers.c - streams that peers open to us. A stream waits while our DHT node pings its peer for
- * an access token (dht_members.c). A client cannot be pinged, so clients of ours call the other
- * peer's DHT node first. */
+/* callers.c - streams that peers open to us, before their service handles them.
+ *
+ *   1. a place     a list holds l->max streams, of one peer l->peer_max. If all are taken, one that
+ *                  only waits has to go: of the subnet that has the most places
+ *   2. a token     in a moderated swarm our DHT node pings the peer for its access token
+ *                  (dht_members.c); the stream is paused until the token has come
+ *   3. a service   the list's owner handles the stream's messages
+ *
+ * A client cannot be pinged. It calls the other peer's DHT node first and shows its token there, so
+ * step 2 finds it admitted. */
 #include "callers.h"
 #include "net/fair.h"
 #include "net/list.h"
@@ -10,6 +17,7 @@ int caller_make_place(struct caller_list *l, const struct peer_id *peer)
     struct fair f = { 0 };
     struct caller *leaves = NULL;
     for (struct caller *c = l->first; c; c = c->next) fair_count(&f, c->subnet);
+    /* For a protected peer the bar stays at 0: it may take the place of any subnet's. */
     if (!dht_node_protects(l->node, peer)) fair_newcomer(&f, dht_node_subnet(l->node, peer));
     for (struct caller *c = l->first; c; c = c->next)
         /* Each answer raises the bar (net/fair.h). The list has the newest first, so of the largest
@@ -21,6 +29,7 @@ int caller_make_place(struct caller_list *l, const struct peer_id *peer)
 
 int caller_has_place(struct caller_list *l, const struct peer_id *peer)
 {
+    /* The peer's own limit comes first: nobody evicts others by opening one stream more. */
     size_t own = 0;
     for (struct caller *c = l->first; c; c = c->next)
         own += peer_id_equal(rpc_peer(c->stream), peer);
@@ -62,12 +71,13 @@ void caller_remove(struct caller *c)
 {
     list_remove(&c->list->first, c);
     c->list->count--;
+    /* Or `admitted` would be called for a stream that is gone. */
     if (c->proof) dht_node_cancel(c->proof);
     rpc_close(c->stream);
 }
 
 int caller_needs_token(const struct dht_node *n, const struct peer_id *peer, int client_mode)
 {
-    return !dht_node_admits(n, peer) ||
-           (client_mode && dht_node_has_tokens(n)); /* so that it knows us */
+    /* We have not seen its token. Or it cannot ping us and has to learn our token from our ping. */
+    return !dht_node_admits(n, peer) || (client_mode && dht_node_has_tokens(n));
 }

@@ -21,6 +21,7 @@
 #define DIGEST_WAIT 10.0   /* s: the slowest of the group takes its step within that time */
 #define DIGEST_PAUSE_MAX 6 /* at most 2^6 epochs after downloads that have not helped */
 
+/* Ends a check, whatever it waits for; its timer and its request are gone with it. */
 static void drop(struct digest_check *k)
 {
     if (!k->mates) return;
@@ -37,6 +38,7 @@ void training_drop_digests(struct training *c)
     c->digests.has_diverged = 0;
 }
 
+/* Kept until the step is taken: only then are there parameters to compare. */
 void training_note_mates(struct training *c, const struct group *g)
 {
     struct digest_checks *d = &c->digests;
@@ -48,6 +50,8 @@ void training_note_mates(struct training *c, const struct group *g)
 
 /* --- the check -------------------------------------------------------------------------------- */
 
+/* A record counts if it is of the same step, if its key is the one that writes this peer's progress
+ * record, and if the peer was in the group. */
 static int counts(const struct digest_check *k, const struct digest_record *r)
 {
     if (r->epoch != k->own.epoch || !claims_is_owner(&k->c->poll.claims, &r->peer, r->owner))
@@ -90,6 +94,8 @@ static void name_diverged(struct training *c, const struct digest_record *record
     }
 }
 
+/* Pauses of 2, 4, 8, ... epochs: a download costs a whole state, and if the first has not helped,
+ * the next one may not either. */
 static void note_diverged(struct training *c)
 {
     struct digest_checks *d = &c->digests;
@@ -111,6 +117,7 @@ static void on_digests(void *context, int status, const struct dht_result *r)
     if (is_found) records = malloc((r->dictionary.count + 2) * sizeof *records);
     if (records) {
         count = read_records(k, records, &r->dictionary);
+        /* A majority of all groupmates is needed, those without a digest included. */
         if (digest_judge(records, count, k->mate_count) > 0) {
             if (records[0].has_diverged) note_diverged(k->c);
             else name_diverged(k->c, records, count);
@@ -137,6 +144,8 @@ static void compare_here(void *context)
     struct digest_checks *d = &c->digests;
     struct digest_check *k = &d->check[c->own.epoch % DIGEST_CHECKS],
                         *before = &d->check[(c->own.epoch + 1) % DIGEST_CHECKS];
+    /* |x(epoch) - x(epoch - 1)|: the unit in which the group measures how far apart its members
+     * are. */
     const int has_last = d->last_epoch == c->own.epoch - 1;
     const double step = digest_distance(w->digest, &d->last);
     struct bytes value = { 0 };
@@ -145,6 +154,7 @@ static void compare_here(void *context)
     /* A peer that has stored no digest of the step before by now is late. */
     if (before->mates && !before->task) begin_check(before);
     drop(k);
+    /* No group, no step to measure by, or progress in parts: nothing to compare with. */
     if (!d->mates || !has_last || c->report.level) return;
     *k = (struct digest_check){ .c = c,
                                 .own = { .peer = *host_id(c->o.host),
@@ -157,9 +167,12 @@ static void compare_here(void *context)
     if (!digest_key(&k->key, c->run, c->gradient.result.group) && !digest_write(&value, &k->own))
         training_store(c, &k->key, &value, DIGEST_LIFE);
     bytes_clear(&value);
+    /* The others store theirs within about the time of their step. */
     timer_start(c->loop, &k->timer, DIGEST_WAIT, begin_check, k);
 }
 
+/* The digest is taken on the training's thread, which owns the parameters: one pass over all of
+ * them. The rest is the loop's. */
 void training_compare(struct training *c, float *const *parameter)
 {
     struct digest digest;

@@ -1,13 +1,18 @@
 /* training_powersgd.c - finds the rank of the run's PowerSGD before this peer takes part in a
  * round. [spec wire-extensions A.4, A.5]
  *
- * Matchmaking does not compare ranks. Peers of two ranks form one group, whose rounds all fail, one
- * timeout after the other. So a peer asks others for their rank first. If its user has set another
- * rank, it does not begin. */
+ *   1. ask       other peers for the state of their averager of gradients: it holds each Q (b,r),
+ *                so its shapes show the rank
+ *   2. choose    the run's rank, or the user's; a peer whose user has set another one stops here
+ *   3. compress  with this rank from the first round on
+ *
+ * Matchmaking does not compare ranks. Peers of two ranks would form one group, whose rounds all
+ * fail, one timeout after the other. */
 #include "training_internal.h"
 
 #include <stdio.h>
 
+/* votes: how many peers have shown this rank; 0: none has answered. */
 static void on_rank(void *context, int rank, size_t votes)
 {
     struct request *w = context;
@@ -23,6 +28,7 @@ static void begin_ask(void *context)
     if (rc) loop_end(&w->wait, rc);
 }
 
+/* On the loop's thread, where rounds begin: a rank never changes within one. */
 static void begin_compress(void *context)
 {
     struct request *w = context;
@@ -42,6 +48,8 @@ static int choose_rank(struct training *c, int *rank, int theirs, size_t votes, 
     const int wanted = *rank;
     struct training_view v;
     char text[256];
+    /* theirs is 0 where most compress nothing: then any rank does that compresses nothing
+     * (is_same). */
     if (!wanted) *rank = votes && theirs ? theirs : FACTORS_RANK_USUAL;
     if (!votes || is_same(c, *rank, theirs)) return PL_OK;
     training_get_view(c, &v);
@@ -49,6 +57,8 @@ static int choose_rank(struct training *c, int *rank, int theirs, size_t votes, 
              "%zu of the run's peers compress gradients by PowerSGD of rank %d%s, this one by rank "
              "%d: use --powersgd-rank %d",
              votes, theirs, theirs ? "" : " (no tensor at all)", *rank, theirs ? theirs : *rank);
+    /* v.peers counts this peer, too. If at most half of the others have voted, they may be
+     * Byzantine peers: only a warning, and the user's rank stays. */
     if (!wanted || 2 * votes > v.peers - 1) return pl_fail(err, PL_EUSE, "%s", text);
     training_warn(c, text);
     return PL_OK;
@@ -57,15 +67,18 @@ static int choose_rank(struct training *c, int *rank, int theirs, size_t votes, 
 int training_compress(struct training *c, int *rank, struct pl_err *err)
 {
     struct request ask = { .c = c, .err = err }, compress = { .c = c, .err = err };
-    int rc = request_wait(&ask, begin_ask);
+    int rc = request_wait(&ask, begin_ask); /* 1. */
     if (rc) return pl_fail(err, rc, "PowerSGD: no memory");
-    if ((rc = choose_rank(c, rank, (int)ask.number, (size_t)ask.left, err))) return rc;
+    rc = choose_rank(c, rank, (int)ask.number, (size_t)ask.left, err); /* 2. */
+    if (rc) return rc;
     compress.number = *rank;
-    return request_wait(&compress, begin_compress);
+    return request_wait(&compress, begin_compress); /* 3. */
 }
 
 /* --- a checkpoint's state --------------------------------------------------------------------- */
 
+/* A checkpoint has M and Q, a download only Q: M is what this peer's own gradients still have to
+ * send. */
 static void save_factors(void *context)
 {
     struct request *w = context;
@@ -79,6 +92,7 @@ int training_save_factors(struct training *c, struct bytes *out)
     return w.status;
 }
 
+/* After training_compress with the checkpoint's rank: other ranks have other shapes. */
 static void load_factors(void *context)
 {
     struct request *w = context;
