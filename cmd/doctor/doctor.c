@@ -60,8 +60,8 @@ static void print(void *context, const struct finding *f)
                                    "level", levels[f->level], "text", f->text, "advice",
                                    f->advice));
     } else {
-        printf("%s %-10s %s\n", marks[f->level], f->what, f->text);
-        if (f->advice[0]) printf("     %-10s -> %s\n", "", f->advice);
+        printf("%s %-12s %s\n", marks[f->level], f->what, f->text);
+        if (f->advice[0]) printf("     %-12s -> %s\n", "", f->advice);
     }
     fflush(stdout);
 }

@@ -124,7 +124,7 @@ static void on_reached(void *context, int status, const struct multiaddr *at, co
     end(p, status, why);
 }
 
-static void probe_reach(void *context)
+static void begin_autonat(void *context)
 {
     struct probe *p = context;
     p->under_way = autonat_ask(p->s->host, &p->peer, 2 * PROBE_LIMIT, on_reached, p);
@@ -133,7 +133,7 @@ static void probe_reach(void *context)
 
 static void cancel_probe(struct probe *p) { autonat_cancel(p->under_way); }
 
-int probe_reachability(struct probe *p) { return ask(p, probe_reach, cancel_probe); }
+int probe_reachability(struct probe *p) { return ask(p, begin_autonat, cancel_probe); }
 
 static void on_called(void *context, const struct rpc_result *r)
 {

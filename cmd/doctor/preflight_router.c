@@ -90,7 +90,7 @@ static int ask_peers(struct preflight *c, char why[256])
         peer_id_text(peer, &p.peer);
         if (!status) {
             multiaddr_text(at, &p.at);
-            preflight_say(c, FINDING_GOOD, "reach",
+            preflight_say(c, FINDING_GOOD, "reachability",
                           "%.60s connected to us at %.200s\n\npublicly reachable", peer,
                           p.at.length ? at : "our address");
             c->reached = 1;
@@ -108,7 +108,7 @@ static void reachability(struct preflight *c)
     struct gateway g;
     int tried;
     if (!c->options->listen_count) {
-        preflight_say(c, FINDING_GOOD, "reach",
+        preflight_say(c, FINDING_GOOD, "reachability",
                       "not checked: a client does not listen (--client-mode)\n\na client");
         return;
     }
@@ -119,13 +119,13 @@ static void reachability(struct preflight *c)
     if (c->reached) return;
     if (tried)
         preflight_say(
-            c, FINDING_BAD, "reach",
+            c, FINDING_BAD, "reachability",
             "not publicly reachable: %.250s"
             "\nyour side: allow TCP to the listening port (in the firewall; in the router forward "
             "it and --announce the outside address), or join with --client-mode",
             why);
     else if (!probe_is_stopped(c->s, c->stop))
-        preflight_say(c, FINDING_GOOD, "reach",
+        preflight_say(c, FINDING_GOOD, "reachability",
                       "not known, no bootstrap peer tried to connect to us: "
                       "%.250s (hivemind's peers try public addresses only)"
                       "\n\nreachability not known",

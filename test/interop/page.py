@@ -267,8 +267,8 @@ def look_at(browser, url, entry):
         const path = document.querySelector("#qr path"), code = potluckQR.matrix(command.replace("build/", ""));
         return path && path.getBoundingClientRect().width > 100 && path.getAttribute("d") === potluckQR.path(code) && command;"""))
     step("the command that joins, with the live address, and as a QR code", offered and offered.endswith(entry), offered)
-    step("and that others cannot use an address of this machine", "works on this machine alone" in text(browser, "join-reach"), text(browser, "join-reach"))
-    where = browser.execute_script("return arguments[0].map(a => (potluckPeers.reach(a).match(/this machine|local network/) || ['anywhere'])[0])",
+    step("and that others cannot use an address of this machine", "works on this machine alone" in text(browser, "join-scope"), text(browser, "join-scope"))
+    where = browser.execute_script("return arguments[0].map(a => (potluckPeers.scope(a).match(/this machine|local network/) || ['anywhere'])[0])",
                                    [f"/{a}/tcp/1/p2p/x" for a in ("ip6/::1", "dns4/localhost", "ip4/10.1.2.3", "ip4/192.168.0.7", "ip4/172.31.0.1",
                                                                   "ip4/172.32.0.1", "ip4/100.64.0.1", "ip6/fd00::1", "ip6/fe80::1", "ip4/203.0.113.7",
                                                                   "ip6/2001:db8::1", "dns4/run.example.org")])
@@ -467,7 +467,7 @@ def training():
 
             def reported():
                 peers = {p["state"]: p for p in json.loads(fetch(url + "api/peers.json"))}
-                return {k: (p["reach"], p["version"].split(" ")[0] if k == "client" else "") for k, p in peers.items()}
+                return {k: (p["reachability"], p["version"].split(" ")[0] if k == "client" else "") for k, p in peers.items()}
             both = {"reachable": ("direct", ""), "client": ("none", "potluck")}
             step("a peer that can be called, and one that cannot", wait_for(lambda: reported() == both), reported())
 
@@ -498,10 +498,10 @@ def training():
                     ".map(e => [e.textContent.includes(arguments[0]), !!e.querySelector('b')])", NAME)
                 step("the name that a peer has chosen is text, in the tables, on the map and in the timeline",
                      wait_for(lambda: named() == [[True, False]] * 4), named())
-                lanes = lambda: browser.execute_script(
+                colours = lambda: browser.execute_script(
                     "return [...document.querySelectorAll('#chart-timeline path')].filter(e => e.getAttribute('d')).map(e => e.className.baseVal)")
                 step("each peer's time goes to computing, waiting and averaging",
-                     wait_for(lambda: all(lanes().count(f"fill-{k}") == 2 for k in (0, 2, 3))), lanes())
+                     wait_for(lambda: all(colours().count(f"fill-{k}") == 2 for k in (0, 2, 3))), colours())
                 label = browser.execute_script("return document.getElementById('chart-timeline').getAttribute('aria-label')")
                 step("with its shares in words", re.search(r"computing [1-9]\d* %, waiting for a group \d+ %, averaging \d+ %", label), label)
                 step("and stands before its key", any(c.startswith(NAME + " · 12D3…") for c in cells), cells)

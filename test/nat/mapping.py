@@ -125,7 +125,7 @@ def play(build, folder, natpmp, upnp, allowed="0.0.0.0/0", kind="igd"):
 def mapped_by(build, folder, protocol, natpmp, upnp):
     for join in play(build, folder, natpmp, upnp):
         found = doctor(build, join)
-        check(found["reach"]["level"] == "ok" and "/ip4/11.4.4.2/tcp/" in found["reach"]["text"], f"{protocol}: the bootstrap peer connects to the router's address")
+        check(found["reachability"]["level"] == "ok" and "/ip4/11.4.4.2/tcp/" in found["reachability"]["text"], f"{protocol}: the bootstrap peer connects to the router's address")
         check(f"({protocol})" in found["mapping"]["text"], f"doctor: {found['mapping']['text']}")
         check(until(lambda: not forwarded(), 5), f"{protocol}: the port is not forwarded any more once the program has ended")
         b = start("b", os.path.join(build, "potluck"), "peer", "--json", "--listen", "/ip4/0.0.0.0/tcp/4001", "--join", join)
@@ -142,7 +142,7 @@ def not_mapped(build, folder):
     for join in play(build, folder, "no", "yes", allowed="10.9.9.9/32"):
         found = doctor(build, join)
         check(found["mapping"]["level"] == "warning" and "UPnP: the router refuses" in found["mapping"]["text"], f"doctor: {found['mapping']['text']}")
-        check(found["reach"]["level"] == "bad", "not reachable then")
+        check(found["reachability"]["level"] == "bad", "not reachable then")
     for join in play(build, folder, "yes", "yes", kind="cgnat"):
         found = doctor(build, join)
         check("address" in found["mapping"]["text"] and found["mapping"]["level"] == "warning", f"doctor behind two routers: {found['mapping']['text']}")

@@ -82,8 +82,8 @@ refuses 2 "accepts no connections: --join" "$POTLUCK" train --run r --client-mod
 refuses 2 "accepts no connections: --join" "$POTLUCK" average --prefix p --tensors t --client-mode
 
 check "the doctor finds nothing bad" again "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --model demo
-prints "it is reached" '^ok +reach .* connected to us at' "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --quick
-prints "or not" '^BAD +reach .*not publicly reachable' "$POTLUCK" doctor --join "$entry" --announce /ip4/127.0.0.1/tcp/9 --quick
+prints "it is reached" '^ok +reachability .* connected to us at' "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --quick
+prints "or not" '^BAD +reachability .*not publicly reachable' "$POTLUCK" doctor --join "$entry" --announce /ip4/127.0.0.1/tcp/9 --quick
 prints "it sees the relay" '^ok +relay' "$POTLUCK" doctor --join "$entry" --client-mode --quick
 prints "nobody there: their side" 'their side: no program listens' "$POTLUCK" doctor --join "$nobody" --quick
 prints "somebody else there" 'their side: another peer, or the same peer with a new key' "$POTLUCK" doctor --join "${entry%/p2p*}${nobody#*/tcp/1}" --quick
@@ -135,7 +135,7 @@ before "all well is one line" "$well" --join "$entry"
 check "and no other" sh -c '[ "$(grep -c check: "$0")" -eq 1 ]' "$work/said"
 before "the check can be left out" 'joined a swarm' --join "$entry" --no-check
 check "it is" sh -c '! grep -q check: "$0"' "$work/said"
-before "a peer that is not publicly reachable gets a warning" 'check: reach: not publicly reachable' --join "$entry" --announce /ip4/127.0.0.1/tcp/9
+before "a peer that is not publicly reachable gets a warning" 'check: reachability: not publicly reachable' --join "$entry" --announce /ip4/127.0.0.1/tcp/9
 check "and what to do" grep -q '^    -> your side: allow TCP' "$work/said"
 before "with --json it is an event" '^{"event":"check","level":"ok","seconds":[0-9.]*,"findings":\[.*"what":"bandwidth"' --join "$entry" --json
 check "the first line is the address" sh -c 'head -n 1 "$0" | grep -q "\"event\":\"listening\""' "$work/said"

@@ -41,11 +41,11 @@ def test(network, folder):
         expect(peers, agreed(peers), "they agree on the parameters")
         said = doctor(network, 1, join)
         print("".join(said.values()), end="")
-        verdict(said.get("reach", "").startswith("BAD") and "your side" in said["reach"], "doctor behind a router: not publicly reachable, and what to do")
+        verdict(said.get("reachability", "").startswith("BAD") and "your side" in said["reachability"], "doctor behind a router: not publicly reachable, and what to do")
         verdict(network.outside(1) in said.get("NAT", "") and "router" in said["NAT"], "doctor behind a router: names it, by the address that others see")
         verdict(said.get("relay", "").startswith("ok"), "doctor behind a router: the entry carries connections")
         said = doctor(network, 0, join)
-        verdict(said.get("reach", "").startswith("ok") and "none" in said.get("NAT", ""), "doctor without a router: none, and we can be called")
+        verdict(said.get("reachability", "").startswith("ok") and "none" in said.get("NAT", ""), "doctor without a router: none, and we can be called")
         refused = network.counts()
         print(f"refused at the routers: {refused[1]['refused']} and {refused[2]['refused']} packets")
 

@@ -94,12 +94,12 @@ static int read_fields(struct report_record *r, const struct mp_value *v, struct
                                 &r->sent,   &r->received, &r->uncompressed };
     const struct mp_value *device = mp_get(v, DEVICE), *name = mp_get(v, NAME);
     /* Types have been checked by the schema; values are a stranger's. */
-    int64_t reach = mp_count(mp_get(v, schema_report.fields[1].name));
+    int64_t value = mp_count(mp_get(v, schema_report.fields[1].name));
     read_text(r->version, REPORT_VERSION_MAX, mp_get(v, schema_report.fields[0].name));
     if (device && device->kind == MP_BIN) read_text(r->device, REPORT_DEVICE_MAX, device);
     if (name && name->kind == MP_BIN) read_text(r->name, REPORT_NAME_MAX, name);
     /* An unknown number comes from a newer version. */
-    r->reachability = reach >= 0 && reach < REPORT_REACHABILITIES ? (enum report_reachability)reach
+    r->reachability = value >= 0 && value < REPORT_REACHABILITIES ? (enum report_reachability)value
                                                                   : REPORT_UNKNOWN;
     for (size_t i = 0; i < PL_COUNT(counts); i++)
         /* mp_count is negative for an unsigned number that an int64_t cannot hold. */

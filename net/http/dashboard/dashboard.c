@@ -123,14 +123,14 @@ static int publish_history(struct dashboard *d, double now, struct pl_err *err)
 {
     struct history_point *points = calloc(DASHBOARD_POINTS, sizeof *points);
     struct history_account *accounts = calloc(DASHBOARD_ROWS, sizeof *accounts);
-    struct history_lane_point *lanes = calloc(HISTORY_LANE_KEYS * HISTORY_LANE_POINTS,
-                                              sizeof *lanes);
+    struct history_span_point *spans = calloc(HISTORY_SPAN_KEYS * HISTORY_SPAN_POINTS,
+                                              sizeof *spans);
     size_t n = 0, m = 0, k = 0;
-    int rc = points && accounts && lanes ? PL_OK : pl_fail(err, PL_ENOMEM, "page: out of memory");
+    int rc = points && accounts && spans ? PL_OK : pl_fail(err, PL_ENOMEM, "page: out of memory");
     if (!rc) rc = history_points(d->history, points, DASHBOARD_POINTS, &n, err);
     if (!rc) rc = history_board(d->history, accounts, DASHBOARD_ROWS, &m, err);
     if (!rc)
-        rc = history_lanes(d->history, lanes, HISTORY_LANE_KEYS * HISTORY_LANE_POINTS, &k, err);
+        rc = history_spans(d->history, spans, HISTORY_SPAN_KEYS * HISTORY_SPAN_POINTS, &k, err);
     if (!rc) {
         d->first = n ? points[0].time : now;
         d->drawn = now;
@@ -139,12 +139,12 @@ static int publish_history(struct dashboard *d, double now, struct pl_err *err)
         json_decref(d->board);
         pl_json_begin();
         d->points = feed_history_json(points, n);
-        d->board = feed_board_json(accounts, m, lanes, k);
+        d->board = feed_board_json(accounts, m, spans, k);
         if (pl_json_failed()) rc = pl_fail(err, PL_ENOMEM, "page: out of memory");
     }
     free(points);
     free(accounts);
-    free(lanes);
+    free(spans);
     if (!rc) rc = put(d, "/api/history.json", d->points, err);
     return rc ? rc : put(d, "/api/board.json", d->board, err);
 }
@@ -309,10 +309,10 @@ static int remember(struct dashboard *d, struct feed_state *now, const struct se
                                1e-3 * (double)f->report->computed_ms, err);
         if (!rc && f->report) rc = history_name(d->history, f->key, f->report->name, err);
         if (!rc && f->report && f->report->computed_ms) {
-            const int64_t ms[HISTORY_LANES] = { [LANE_COMPUTED] = f->report->computed_ms,
-                                                [LANE_WAITED] = f->report->waited_ms,
-                                                [LANE_AVERAGED] = f->report->averaged_ms,
-                                                [LANE_SHARED] = f->report->shared_ms };
+            const int64_t ms[HISTORY_SPANS] = { [SPAN_COMPUTED] = f->report->computed_ms,
+                                                [SPAN_WAITED] = f->report->waited_ms,
+                                                [SPAN_AVERAGED] = f->report->averaged_ms,
+                                                [SPAN_SHARED] = f->report->shared_ms };
             rc = history_spend(d->history, f->key, now->time, ms, err);
         }
     }

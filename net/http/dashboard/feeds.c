@@ -96,16 +96,16 @@ json_t *feed_state_json(const struct feed_state *s)
 /* Fields of RUN_report, which only peers of this implementation store; null for others. */
 static json_t *report_json(const struct report_record *r)
 {
-    static const char *const reach[] = { "unknown", "direct", "relayed", "none" };
+    static const char *const words[] = { "unknown", "direct", "relayed", "none" };
     return r ? json_pack("{s:s?, s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "called",
                          *r->name ? r->name : NULL, "version", r->version, "device",
-                         *r->device ? r->device : NULL, "banned", (json_int_t)r->banned, "reach",
-                         reach[r->reachability], "rounds", (json_int_t)r->rounds, "failed",
-                         (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
+                         *r->device ? r->device : NULL, "banned", (json_int_t)r->banned,
+                         "reachability", words[r->reachability], "rounds", (json_int_t)r->rounds,
+                         "failed", (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
                          (json_int_t)r->sent, "received", (json_int_t)r->received, "compression",
                          number_of(saved_by((double)r->uncompressed, (double)r->sent)), "held_out",
                          number_of(r->held_out))
-             : json_pack("{s:n, s:n, s:n, s:n}", "called", "version", "device", "reach");
+             : json_pack("{s:n, s:n, s:n, s:n}", "called", "version", "device", "reachability");
 }
 
 /* Round-trip time from the dashboard's machine; null if it was not measured. */
@@ -172,26 +172,26 @@ json_t *feed_history_json(const struct history_point *points, size_t count)
 }
 
 /* How a key has spent its time, by columns; null: not known. */
-static json_t *lane_json(const char *key, const struct history_lane_point *points, size_t count)
+static json_t *span_json(const char *key, const struct history_span_point *points, size_t count)
 {
-    static const char *const columns[HISTORY_LANES] = { "computed", "waited", "averaged",
+    static const char *const columns[HISTORY_SPANS] = { "computed", "waited", "averaged",
                                                         "shared" };
-    json_t *lane = json_pack("{s:[]}", "time");
-    for (int k = 0; k < HISTORY_LANES; k++) json_object_set_new(lane, columns[k], json_array());
+    json_t *span = json_pack("{s:[]}", "time");
+    for (int k = 0; k < HISTORY_SPANS; k++) json_object_set_new(span, columns[k], json_array());
     for (size_t i = 0; i < count; i++) {
         if (strcmp(points[i].key, key)) continue;
-        json_array_append_new(json_object_get(lane, "time"), json_real(points[i].time));
-        for (int k = 0; k < HISTORY_LANES; k++)
-            json_array_append_new(json_object_get(lane, columns[k]),
+        json_array_append_new(json_object_get(span, "time"), json_real(points[i].time));
+        for (int k = 0; k < HISTORY_SPANS; k++)
+            json_array_append_new(json_object_get(span, columns[k]),
                                   json_integer((json_int_t)points[i].ms[k]));
     }
-    if (json_array_size(json_object_get(lane, "time"))) return lane;
-    json_decref(lane);
+    if (json_array_size(json_object_get(span, "time"))) return span;
+    json_decref(span);
     return json_null();
 }
 
 json_t *feed_board_json(const struct history_account *accounts, size_t count,
-                        const struct history_lane_point *points, size_t point_count)
+                        const struct history_span_point *points, size_t point_count)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
@@ -207,7 +207,7 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count,
                                         "samples", (json_int_t)a->samples, "steps",
                                         (json_int_t)a->steps, "seconds", number_of(a->seconds),
                                         "first", number_of(a->first), "last", number_of(a->last),
-                                        "lane", lane_json(a->key, points, point_count)));
+                                        "span", span_json(a->key, points, point_count)));
     }
     return list;
 }

@@ -51,7 +51,7 @@ json_t *feed_peers_json(const struct feed_peer *peers, size_t count);
 json_t *feed_history_json(const struct history_point *points, size_t count);
 /* Points are ordered by key and time; each is given to its account. */
 json_t *feed_board_json(const struct history_account *accounts, size_t count,
-                        const struct history_lane_point *points, size_t point_count);
+                        const struct history_span_point *points, size_t point_count);
 /* Frees with free(). */
 char *feed_prometheus(const struct feed_state *s, size_t watchers);
 

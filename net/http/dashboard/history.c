@@ -5,7 +5,7 @@
  *   account   one row for each signing key: samples, steps, seconds
  *             (counted: the peer's own count when it was last seen)
  *   tally     one row for each key: counts, which restart at 0 with the peer, as growing totals
- *   lane      rows for the keys with the most samples: how each has spent its time until then
+ *   lane      rows for the keys with the most samples: the spans of time that each has spent
  *
  * A counter that a peer reports falls back to 0 when it restarts. So a total grows by the
  * difference to the last report, or by the whole new value if that is smaller:
@@ -35,8 +35,8 @@ enum statement {
     BOARD,
     SIZES,
     SPEND,
-    LANES,
-    PRUNE_LANES,
+    SPANS,
+    PRUNE_SPANS,
     PRUNE_POINTS,
     PRUNE_KEYS,
     PRUNE_TALLIES,
@@ -96,12 +96,12 @@ static const char *const sql[STATEMENTS] = {
               "WHERE computed = ?3 AND waited = ?4 AND averaged = ?5 AND shared = ?6)",
     /* Of each key's part of the whole time its last row: with max(), SQLite takes the other columns
      * from the row that has it. */
-    [LANES] = "SELECT key, max(time), computed, waited, averaged, shared FROM lane, "
+    [SPANS] = "SELECT key, max(time), computed, waited, averaged, shared FROM lane, "
               "(SELECT min(time) AS t0, max(time) AS t1 FROM lane) WHERE key IN "
               "(SELECT key FROM account ORDER BY samples DESC LIMIT ?2) "
               "GROUP BY key, min(?1 - 1, CAST((time - t0) * ?1 / max(t1 - t0, 1e-9) AS INTEGER)) "
               "ORDER BY 1, 2 LIMIT ?3",
-    [PRUNE_LANES] = "DELETE FROM lane WHERE rowid <= (SELECT max(rowid) FROM lane) - ?",
+    [PRUNE_SPANS] = "DELETE FROM lane WHERE rowid <= (SELECT max(rowid) FROM lane) - ?",
     [PRUNE_POINTS] = "DELETE FROM point WHERE rowid <= (SELECT max(rowid) FROM point) - ?",
     /* The least deserving first: few samples, seen long ago. */
     [PRUNE_KEYS] =
@@ -325,7 +325,7 @@ int history_name(struct history *h, const char *key, const char *name, struct pl
 int history_prune(struct history *h, struct pl_err *err)
 {
     int rc = put(h, PRUNE_POINTS, err, "i", (int64_t)HISTORY_POINTS_MAX);
-    if (!rc) rc = put(h, PRUNE_LANES, err, "i", (int64_t)HISTORY_LANES_MAX);
+    if (!rc) rc = put(h, PRUNE_SPANS, err, "i", (int64_t)HISTORY_SPANS_MAX);
     if (!rc) rc = put(h, PRUNE_KEYS, err, "i", (int64_t)HISTORY_KEYS_MAX);
     return rc ? rc : put(h, PRUNE_TALLIES, err, "i", (int64_t)HISTORY_KEYS_MAX);
 }
@@ -396,27 +396,27 @@ int history_board(struct history *h, struct history_account *out, size_t capacit
     return end_rows(h, s, step, err);
 }
 
-int history_spend(struct history *h, const char *key, double time, const int64_t ms[HISTORY_LANES],
+int history_spend(struct history *h, const char *key, double time, const int64_t ms[HISTORY_SPANS],
                   struct pl_err *err)
 {
     return put(h, SPEND, err, "triiiii", key, time, ms[0], ms[1], ms[2], ms[3],
-               (int64_t)HISTORY_LANE_KEYS);
+               (int64_t)HISTORY_SPAN_KEYS);
 }
 
-int history_lanes(struct history *h, struct history_lane_point *out, size_t capacity, size_t *count,
+int history_spans(struct history *h, struct history_span_point *out, size_t capacity, size_t *count,
                   struct pl_err *err)
 {
-    sqlite3_stmt *s = h->statement[LANES];
+    sqlite3_stmt *s = h->statement[SPANS];
     int step = SQLITE_DONE;
     *count = 0;
-    sqlite3_bind_int64(s, 1, HISTORY_LANE_POINTS);
-    sqlite3_bind_int64(s, 2, HISTORY_LANE_KEYS);
+    sqlite3_bind_int64(s, 1, HISTORY_SPAN_POINTS);
+    sqlite3_bind_int64(s, 2, HISTORY_SPAN_KEYS);
     sqlite3_bind_int64(s, 3, (sqlite3_int64)capacity);
     while (*count < capacity && (step = sqlite3_step(s)) == SQLITE_ROW) {
-        struct history_lane_point *p = &out[(*count)++];
+        struct history_span_point *p = &out[(*count)++];
         text(p->key, s, 0);
         p->time = sqlite3_column_double(s, 1);
-        for (int i = 0; i < HISTORY_LANES; i++) p->ms[i] = sqlite3_column_int64(s, 2 + i);
+        for (int i = 0; i < HISTORY_SPANS; i++) p->ms[i] = sqlite3_column_int64(s, 2 + i);
     }
     return end_rows(h, s, step, err);
 }

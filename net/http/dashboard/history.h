@@ -31,14 +31,14 @@ enum history_count {
 };
 
 /* A peer's time since it began, ms, by what it did; the kinds may overlap. */
-enum history_lane { LANE_COMPUTED, LANE_WAITED, LANE_AVERAGED, LANE_SHARED, HISTORY_LANES };
-#define HISTORY_LANE_KEYS 24   /* with the most samples: as many as the page's timeline has rows */
-#define HISTORY_LANE_POINTS 60 /* of each key, as read */
-#define HISTORY_LANES_MAX 100000 /* points that are kept: half a day of these keys, each 10 s */
-struct history_lane_point {
+enum history_span { SPAN_COMPUTED, SPAN_WAITED, SPAN_AVERAGED, SPAN_SHARED, HISTORY_SPANS };
+#define HISTORY_SPAN_KEYS 24   /* with the most samples: as many as the page's timeline has rows */
+#define HISTORY_SPAN_POINTS 60 /* of each key, as read */
+#define HISTORY_SPANS_MAX 100000 /* points that are kept: half a day of these keys, each 10 s */
+struct history_span_point {
     char key[HISTORY_KEY_MAX + 1];
     double time;
-    int64_t ms[HISTORY_LANES];
+    int64_t ms[HISTORY_SPANS];
 };
 
 #define HISTORY_COUNT_MAX 1000000000000000 /* of one peer, 2^63 / 10^15 peers could claim it */
@@ -78,10 +78,10 @@ int history_tally(struct history *h, const char *key, const int64_t count[HISTOR
                   struct pl_err *err);
 /* How a peer has spent its time until now. Nothing is added for other keys than those above, or
  * while its figures stay the same. */
-int history_spend(struct history *h, const char *key, double time, const int64_t ms[HISTORY_LANES],
+int history_spend(struct history *h, const char *key, double time, const int64_t ms[HISTORY_SPANS],
                   struct pl_err *err);
-/* At most `capacity` points, HISTORY_LANE_POINTS of each key, ordered by key and time. */
-int history_lanes(struct history *h, struct history_lane_point *out, size_t capacity, size_t *count,
+/* At most `capacity` points, HISTORY_SPAN_POINTS of each key, ordered by key and time. */
+int history_spans(struct history *h, struct history_span_point *out, size_t capacity, size_t *count,
                   struct pl_err *err);
 /* The sums over all peers. */
 int history_totals(struct history *h, int64_t total[HISTORY_COUNTS], struct pl_err *err);

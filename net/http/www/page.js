@@ -100,10 +100,10 @@ function stateOf(p) {
         ["gone", "state off", "has reported no progress for a minute: it was stopped, or has lost its connection"];
     if (now - p.seen > REPORTS + 15) return ["stale", "state off", "has missed a report: peers report every " + REPORTS + " s"];
     if (p.step !== null && root.dataset.step - p.step > 1) return ["joining", "state half", "has not caught up with the others' step yet"];
-    if (p.reach === "relayed" || p.relayed) return ["relayed", "state half", "others call it through a relay"];
-    if (p.state === "client" || p.reach === "none") return ["client", "state half", "behind NAT: it can connect to others, they cannot connect to it"];
+    if (p.reachability === "relayed" || p.relayed) return ["relayed", "state half", "others call it through a relay"];
+    if (p.state === "client" || p.reachability === "none") return ["client", "state half", "behind NAT: it can connect to others, they cannot connect to it"];
     if (p.answers === false) return ["no answer", "state off", "says that it can be called, but does not answer this page"];
-    return p.reach === "direct" ? ["direct", "state on", "others call it directly"] : ["reachable", "state on", "says that it can be called"];
+    return p.reachability === "direct" ? ["direct", "state on", "others call it directly"] : ["reachable", "state on", "says that it can be called"];
 }
 
 function showPeers(list, now) {
@@ -313,7 +313,7 @@ if (potluckData.live) {
         if (!join.addresses.length) return;
         for (const e of document.querySelectorAll(".address")) e.textContent = join.addresses[0];
         offerCommand("potluck join " + join.addresses[0]);
-        say("join-reach", potluckPeers.reach(join.addresses[0]));
+        say("join-scope", potluckPeers.scope(join.addresses[0]));
     }).catch(() => {});
     let events = null, seen = {}; /* of each feed, what the state said when it was fetched */
     const listen = () => {

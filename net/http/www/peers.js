@@ -71,9 +71,9 @@ function world(peers, stateOf) {
 const KINDS = [["computed", "computing", 0], ["waited", "waiting for a group", 3], ["averaged", "averaging", 2], ["shared", "sending its state", 1]];
 
 /* From totals, which begin anew with the peer, to [begin, end, seconds of each kind]. */
-function spans(lane) {
-    const grown = (k, i) => (lane[k][i] >= lane[k][i - 1] ? lane[k][i] - lane[k][i - 1] : lane[k][i]) / 1000;
-    return lane.time.slice(1).map((t, i) => [lane.time[i], t, KINDS.map(([k]) => grown(k, i + 1))]);
+function spans(times) {
+    const grown = (k, i) => (times[k][i] >= times[k][i - 1] ? times[k][i] - times[k][i - 1] : times[k][i]) / 1000;
+    return times.time.slice(1).map((t, i) => [times.time[i], t, KINDS.map(([k]) => grown(k, i + 1))]);
 }
 
 function spent(all) {
@@ -82,7 +82,7 @@ function spent(all) {
 }
 
 /* Each kind's share of a span as its part of the height; kinds that overlap share it. */
-function drawLane(svg, all, X, y, high) {
+function drawSpans(svg, all, X, y, high) {
     const d = KINDS.map(() => "");
     for (const [from, to, seconds] of all) {
         const scale = high / Math.max(to - from, seconds.reduce((a, b) => a + b, 0)), x = X(from).toFixed(1), w = Math.max(0.5, X(to) - X(from)).toFixed(1);
@@ -111,7 +111,7 @@ function timeline(board, now) {
     at("timeline").hidden = !rows.length || !(t1 > t0);
     if (at("timeline").hidden) return;
     const W = charts.widthOf(box), wide = W >= 480, left = wide ? 200 : 8, high = wide ? 20 : 34;
-    const lanes = rows.map((p) => p.lane ? spans(p.lane) : []), all = lanes.flat(), top = all.length ? wide ? 22 : 38 : 0, H = top + rows.length * high + 30;
+    const drawn = rows.map((p) => p.span ? spans(p.span) : []), all = drawn.flat(), top = all.length ? wide ? 22 : 38 : 0, H = top + rows.length * high + 30;
     const X = (t) => left + (t - t0) / (t1 - t0) * (W - left - 16);
     const svg = charts.canvas(box, W, H, rows.length + " peers, from " + charts.timeLabel(t0, t1 - t0) + " to " + charts.timeLabel(t1, t1 - t0) + (all.length ? ": " + spent(all) : ""));
     if (all.length) drawKinds(svg, left, wide);
@@ -123,18 +123,18 @@ function timeline(board, now) {
         const y = top + i * high + 3, bar = y + (wide ? 0 : 16);
         svg.append(charts.element("text", wide ? { x: left - 8, y: y + 11, "text-anchor": "end", class: "ink" } : { x: left, y: y + 10, class: "ink" }, label(p)));
         const e = charts.element("rect", { x: X(p.first).toFixed(1), y: bar, width: Math.max(2, X(p.last) - X(p.first)).toFixed(1), height: 13, rx: 3,
-                                           class: lanes[i].length ? "track" : now - p.last < 120 ? "fill-0" : "fill-3" });
+                                           class: drawn[i].length ? "track" : now - p.last < 120 ? "fill-0" : "fill-3" });
         const g = charts.element("g", { class: "ink" });
         g.append(charts.element("title", {}, label(p) + ": " + charts.timeLabel(p.first, 60) + " to " + charts.timeLabel(p.last, 60) +
-                                             (lanes[i].length ? ", " + spent(lanes[i]) : "")), e);
-        drawLane(g, lanes[i], X, bar, 13);
+                                             (drawn[i].length ? ", " + spent(drawn[i]) : "")), e);
+        drawSpans(g, drawn[i], X, bar, 13);
         svg.append(g);
     });
 }
 
 /* --- from where an address can be reached: a copied command that fails elsewhere helps nobody --- */
 
-function reach(address) {
+function scope(address) {
     const [, kind, host] = address.split("/"), part = (host || "").split(".").map(Number);
     const words = { here: "This address works on this machine alone.", near: "This address works in the local network alone." };
     const how = " For others the peer has to listen on or announce a public address: potluck doctor says how.";
@@ -145,5 +145,5 @@ function reach(address) {
     return "";
 }
 
-return { label: label, health: health, world: world, timeline: timeline, reach: reach };
+return { label: label, health: health, world: world, timeline: timeline, scope: scope };
 })();

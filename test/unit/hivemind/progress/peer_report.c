@@ -311,7 +311,8 @@ static void dashboard_shows_reports(void **state)
     assert_int_equal(json_array_size(peers), 2);
     assert_true(
         json_is_null(json_object_get(json_array_get(peers, 0), "version"))); /* aa is faster */
-    assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "reach")),
+    assert_string_equal(json_string_value(
+                            json_object_get(json_array_get(peers, 1), "reachability")),
                         "relayed");
     assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "device")),
                         sample.device);

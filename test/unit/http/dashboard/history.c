@@ -225,7 +225,7 @@ static void what_is_too_much_goes(void **state)
 {
     const int64_t one[HISTORY_COUNTS] = { 1 };
     struct history_point p = { .peers = 1 };
-    struct history_lane_point lane;
+    struct history_span_point point;
     struct history *h;
     char key[16];
     int64_t points, keys, total[HISTORY_COUNTS];
@@ -235,9 +235,9 @@ static void what_is_too_much_goes(void **state)
         p.time = p.step = i;
         history_add(h, &p, NULL);
     }
-    for (int i = 0; i < HISTORY_LANES_MAX + 2; i++)
+    for (int i = 0; i < HISTORY_SPANS_MAX + 2; i++)
         if (!i) history_report(h, "0", "", 9, 1, 5, 1, NULL);
-        else history_spend(h, "0", i, (int64_t[HISTORY_LANES]){ i }, NULL);
+        else history_spend(h, "0", i, (int64_t[HISTORY_SPANS]){ i }, NULL);
     for (int i = 0; i < HISTORY_KEYS_MAX + 2; i++) { /* key 1 has fewer samples; key 2 is older */
         snprintf(key, sizeof key, "%d", i);
         history_report(h, key, "", i == 2 ? 5 : 9, 1, i == 1 ? 3 : 4, 1, NULL);
@@ -251,8 +251,8 @@ static void what_is_too_much_goes(void **state)
     history_points(h, &p, 1, &(size_t){ 0 }, NULL);
     assert_float_equal(p.time, 2 + (HISTORY_POINTS_MAX - 1) / 2.0,
                        1e-6); /* the mean of those left */
-    history_lanes(h, &lane, 1, &(size_t){ 0 }, NULL);
-    assert_true(lane.time == HISTORY_LANES_MAX / HISTORY_LANE_POINTS + 2); /* 2 is the first */
+    history_spans(h, &point, 1, &(size_t){ 0 }, NULL);
+    assert_true(point.time == HISTORY_SPANS_MAX / HISTORY_SPAN_POINTS + 2); /* 2 is the first */
     assert_int_equal(history_count(h, "1", 1000000, 1, NULL), PL_OK);
     assert_int_equal(history_count(h, "2", 1000000, 1, NULL), PL_OK);
     history_count(h, "3", 500000, 1, NULL);
@@ -265,39 +265,39 @@ static void what_is_too_much_goes(void **state)
 }
 
 /* Of the keys with the most samples; a row for each change; the last one of its part of the time. */
-static void lanes_are_of_the_first_keys(void **state)
+static void spans_are_of_the_first_keys(void **state)
 {
-    struct history_lane_point out[100];
+    struct history_span_point out[100];
     struct history *h;
     char key[16];
     size_t n;
     assert_int_equal(history_open(&h, NULL, "r", NULL), PL_OK);
-    for (int i = 0; i <= HISTORY_LANE_KEYS; i++) {
+    for (int i = 0; i <= HISTORY_SPAN_KEYS; i++) {
         snprintf(key, sizeof key, "k%02d", i);
         history_report(h, key, "", 1, 1, 100 - i, 1, NULL);
     }
     for (int t = 0; t < 600; t++) {
-        const int64_t ms[HISTORY_LANES] = { t, 2 * t, 3 * t, 4 * (t / 300) };
+        const int64_t ms[HISTORY_SPANS] = { t, 2 * t, 3 * t, 4 * (t / 300) };
         assert_int_equal(history_spend(h, "k03", t, ms, NULL), PL_OK);
         assert_int_equal(history_spend(h, "k24", t, ms, NULL), PL_OK); /* one too many */
-        assert_int_equal(history_spend(h, "k05", t, (int64_t[HISTORY_LANES]){ t >= 300 }, NULL),
+        assert_int_equal(history_spend(h, "k05", t, (int64_t[HISTORY_SPANS]){ t >= 300 }, NULL),
                          PL_OK);
     }
-    assert_int_equal(history_lanes(h, out, 100, &n, NULL), PL_OK);
-    assert_int_equal(n, HISTORY_LANE_POINTS + 2);
-    for (size_t i = 0; i < HISTORY_LANE_POINTS; i++) {
+    assert_int_equal(history_spans(h, out, 100, &n, NULL), PL_OK);
+    assert_int_equal(n, HISTORY_SPAN_POINTS + 2);
+    for (size_t i = 0; i < HISTORY_SPAN_POINTS; i++) {
         const int64_t *ms = out[i].ms;
         assert_string_equal(out[i].key, "k03");
         assert_true(!i || out[i].time > out[i - 1].time);
-        assert_true((double)ms[LANE_COMPUTED] == out[i].time);
-        assert_int_equal(ms[LANE_WAITED], 2 * ms[LANE_COMPUTED]);
-        assert_int_equal(ms[LANE_AVERAGED], 3 * ms[LANE_COMPUTED]);
-        assert_int_equal(ms[LANE_SHARED], 4 * (ms[LANE_COMPUTED] / 300));
+        assert_true((double)ms[SPAN_COMPUTED] == out[i].time);
+        assert_int_equal(ms[SPAN_WAITED], 2 * ms[SPAN_COMPUTED]);
+        assert_int_equal(ms[SPAN_AVERAGED], 3 * ms[SPAN_COMPUTED]);
+        assert_int_equal(ms[SPAN_SHARED], 4 * (ms[SPAN_COMPUTED] / 300));
     }
-    assert_true(out[HISTORY_LANE_POINTS - 1].time == 599);
-    assert_true(out[HISTORY_LANE_POINTS].time == 0 && out[HISTORY_LANE_POINTS + 1].time == 300);
-    assert_string_equal(out[HISTORY_LANE_POINTS + 1].key, "k05");
-    assert_int_equal(history_lanes(h, out, 3, &n, NULL), PL_OK);
+    assert_true(out[HISTORY_SPAN_POINTS - 1].time == 599);
+    assert_true(out[HISTORY_SPAN_POINTS].time == 0 && out[HISTORY_SPAN_POINTS + 1].time == 300);
+    assert_string_equal(out[HISTORY_SPAN_POINTS + 1].key, "k05");
+    assert_int_equal(history_spans(h, out, 3, &n, NULL), PL_OK);
     assert_int_equal(n, 3);
     history_close(h);
 }
@@ -341,7 +341,7 @@ static void files_of_other_versions(void **state)
         assert_int_equal(account_of(h, "k").samples, 7); /* accounts of the old file stay */
         assert_int_equal(history_add(h, &p, NULL), PL_OK);
         assert_int_equal(history_count(h, "k", 7, 7, NULL), PL_OK);
-        assert_int_equal(history_spend(h, "k", 7, (int64_t[HISTORY_LANES]){ 7 }, NULL), PL_OK);
+        assert_int_equal(history_spend(h, "k", 7, (int64_t[HISTORY_SPANS]){ 7 }, NULL), PL_OK);
         history_close(h);
         assert_int_equal(history_open(&h, path, "a run", &err), PL_OK); /* once is enough */
         history_close(h);
@@ -369,7 +369,7 @@ int main(void)
         cmocka_unit_test(a_point_has_all_columns),
         cmocka_unit_test(leaderboard_is_sorted),
         cmocka_unit_test(what_is_too_much_goes),
-        cmocka_unit_test(lanes_are_of_the_first_keys),
+        cmocka_unit_test(spans_are_of_the_first_keys),
         cmocka_unit_test(history_survives),
         cmocka_unit_test(files_of_other_versions),
     };
