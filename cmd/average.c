@@ -320,7 +320,7 @@ static int run(struct requests *w, struct named_tensors *t, const struct pl_back
     if (!rc) rc = swarm_averager(&a, &s, &w->averager, err);
     if (!rc) {
         announce(w, &s, a);
-        rc = average(w, &s, a, t, be) ? -1 : 0; /* it has said why */
+        rc = average(w, &s, a, t, be) ? -1 : 0; /* it has reported why */
         err->text[0] = 0;
     }
     swarm_averager_close(&s, a);

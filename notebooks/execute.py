@@ -88,10 +88,10 @@ def one_by_itself(path, store):
     """The same in a process of its own, so that two can run at a time."""
     command = [sys.executable, __file__, "--one", str(path)] + ["--store"] * store
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    said = done.stdout.strip()
-    if done.returncode and not said.startswith("FAIL"):
-        said = f"FAIL {path.name}: {done.stderr[-1500:]}"
-    print(said, flush=True)
+    output = done.stdout.strip()
+    if done.returncode and not output.startswith("FAIL"):
+        output = f"FAIL {path.name}: {done.stderr[-1500:]}"
+    print(output, flush=True)
     return not done.returncode
 
 

@@ -39,18 +39,18 @@ def is_rounded(stored, exact):
 
 @functools.lru_cache
 def calc(arguments):
-    said = json.loads(subprocess.run([POTLUCK, "calc", *arguments.split(), "--json"], check=True, capture_output=True).stdout)
-    said.update({term["term"]: term["gpu"] + term["ram"] for term in said["terms"]})
-    said["total"] = said["gpu_total"] + said["ram_total"]
-    return said
+    memory = json.loads(subprocess.run([POTLUCK, "calc", *arguments.split(), "--json"], check=True, capture_output=True).stdout)
+    memory.update({term["term"]: term["gpu"] + term["ram"] for term in memory["terms"]})
+    memory["total"] = memory["gpu_total"] + memory["ram_total"]
+    return memory
 
 
 @functools.lru_cache
 def golden(name):
     """How many cases of golden values the program reproduces."""
     area = name.split("/")[0]
-    said = subprocess.run([POTLUCK, "conform", "--golden", str(ROOT / "test/golden" / area)], capture_output=True, text=True).stdout
-    return sum(line.startswith(f"ok   {name} ") for line in said.split("\n"))
+    output = subprocess.run([POTLUCK, "conform", "--golden", str(ROOT / "test/golden" / area)], capture_output=True, text=True).stdout
+    return sum(line.startswith(f"ok   {name} ") for line in output.split("\n"))
 
 
 def notebook_errors():

@@ -74,7 +74,7 @@ play() {
         return
     fi
     [ "$kind" = fuzz ] && until [ -f "$work/fuzzers" ] || [ -f "$work/no_fuzzers" ]; do sleep 1; done
-    [ "$kind" = fuzz ] && [ -f "$work/no_fuzzers" ] && return # one failure has said so
+    [ "$kind" = fuzz ] && [ -f "$work/no_fuzzers" ] && return # one failure has reported it
     sh -c "$command" >"$log" 2>&1
     rc=$?
     times >"$log.times" # the children's time, of this shell and its suites

@@ -113,7 +113,7 @@ char *pl_json_text(const json_t *root, size_t flags)
         free(text);
         text = NULL;
     }
-    load.failed = 0; /* told once */
+    load.failed = 0; /* reported once */
     return text;
 }
 

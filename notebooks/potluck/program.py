@@ -63,14 +63,14 @@ class Program:
         """Calls found(text so far) until it gives something, and returns that."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
-            over = not self.running() # before what it said last is read
+            over = not self.running() # before what it printed last is read
             answer = found(self.text())
             if answer:
                 return answer
             if over:
                 break
             time.sleep(0.1)
-        raise RuntimeError("potluck did not say what was waited for; it said:\n" + self.text()[-2000:])
+        raise RuntimeError("potluck did not print what was waited for; it printed:\n" + self.text()[-2000:])
 
     def stop(self) -> None:
         """Asks the command to end, as Ctrl-C does: a training saves its state first."""

@@ -58,7 +58,7 @@ $(BOOK)/figures/ref.js: $(BUILD)/wasm/ref.wasm
 	@mkdir -p $(BOOK)/figures
 	{ printf '"use strict";\nconst REF_WASM = "'; base64 -w 0 $<; echo '";'; } > $@.new && mv $@.new $@
 comma = ,
-# What two real trainers said to each other, for the figure of matchmaking.
+# What two real trainers sent to each other, for the figure of matchmaking.
 $(BOOK)/figures/trace.js: test/golden/protocol/training_trace.json
 	@mkdir -p $(BOOK)/figures
 	{ printf '"use strict";\nconst TRACE = '; cat $<; echo ';'; } > $@.new && mv $@.new $@

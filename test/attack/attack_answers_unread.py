@@ -14,11 +14,11 @@ for i in range(20):
     p.protocols[KAD] = lambda s: s.read_all(60)
     p.announced = [b"\x36" + delimited(b"%016x" % (16 * i + j) + b"a" * 184) + b"\x06" + struct.pack(">H", 4001) for j in range(16)]
     crowd.append(p.dial(victim.address))
-look_up = delimited(encode("KadMessage", type=4, key=os.urandom(34), level=1))
+find_node = delimited(encode("KadMessage", type=4, key=os.urandom(34), level=1))
 honest = Peer(source="127.0.0.8").dial(victim.address)
 for _ in until(10):
     s = honest.open(KAD)
-    s.write(look_up)
+    s.write(find_node)
     size = len(s.read_delimited())
     s.abort()
     if size > 40000:
@@ -29,10 +29,10 @@ check("a record of 1 MB is stored", store(honest, [record]) == [True])
 
 
 def ask_alone():
-    """Seconds for a look-up by somebody who reads."""
+    """Seconds for a lookup by somebody who reads."""
     begin = time.monotonic()
     s = honest.open(KAD)
-    s.write(look_up)
+    s.write(find_node)
     s.read_delimited()
     s.finish()
     honest.forget(s)
@@ -88,9 +88,9 @@ def on_new_streams(protocol, data):
 
 
 find_large = unary_request("DHTProtocol.rpc_find", encode("FindRequest", keys=[dht_id("large")], peer={}))
-attack("look-ups on one stream", 1, on_one_stream(KAD, look_up))
-attack("look-ups on many streams", 1, on_new_streams(KAD, look_up))
-attack("look-ups on four connections", 4, on_new_streams(KAD, look_up * 100), memory=48)
+attack("lookups on one stream", 1, on_one_stream(KAD, find_node))
+attack("lookups on many streams", 1, on_new_streams(KAD, find_node))
+attack("lookups on four connections", 4, on_new_streams(KAD, find_node * 100), memory=48)
 attack("finds of a large record", 1, on_new_streams("DHTProtocol.rpc_find", find_large))
 attack("identify", 1, on_new_streams("/ipfs/id/1.0.0", b""))
 attack("pings", 1, on_one_stream("/ipfs/ping/1.0.0", os.urandom(32)))
@@ -132,8 +132,8 @@ check("newcomers are answered", latency(victim) < 5)
 
 # A peer that sends many requests and reads the responses gets all of them.
 s = Peer(source="127.0.0.4").dial(victim.address).open(KAD)
-writer = threading.Thread(target=lambda: s.write(look_up * 300, timeout=60), daemon=True)
+writer = threading.Thread(target=lambda: s.write(find_node * 300, timeout=60), daemon=True)
 writer.start()
 sizes = [len(s.read_delimited(20)) for _ in range(300)]
-check("300 look-ups in one piece are answered", min(sizes) > 40000, sizes[:3])
+check("300 lookups in one piece are answered", min(sizes) > 40000, sizes[:3])
 finish()

@@ -1,6 +1,6 @@
-"""Declarations of peers that look for a group have no signature. An attacker overwrites every
+"""Declarations of peers that search for a group have no signature. An attacker overwrites every
 declaration with "false", and the whole dictionary with a plain value. As a DHT node it answers that
-no peer looks for a group, or names hundreds of peers that do not exist. Three honest peers still
+no peer searches for a group, or names hundreds of peers that do not exist. Three honest peers still
 average in every round."""
 from adversary import *
 
@@ -110,6 +110,6 @@ def attacked(what, claims):
     bootstrap.stop()
 
 
-attacked("records say that nobody looks for a group", nobody)
+attacked("records say that nobody searches for a group", nobody)
 attacked("records name hundreds of peers that do not exist", hundreds)
 finish()

@@ -119,7 +119,7 @@ def odd(me):
 
 goes_on("fields that no honest peer has", trainers, quiet, lambda: [Stranger(trainers, odd, f"127.0.2.{k}") for k in range(1, 4)])
 
-# What strangers have said is in the DHT for another minute.
+# What strangers have reported is in the DHT for another minute.
 late = trainer(*SWARM, "--data-seed", "4", join=first)
 loaded = late.wait_for("loaded", 30)
 check("a newcomer takes over the trainers' epoch", loaded and loaded["epoch"] <= lead(trainers, 2),

@@ -103,19 +103,19 @@ refused("with a request that a member has signed", to_second)
 # any more. Members go on.
 def flood(connection, tries):
     """What the tries were answered with."""
-    said = []
+    replies = []
     for _ in range(tries):
         try:
             connection.call("DHTProtocol.rpc_ping", thief.authenticate(encode("PingRequest", peer={}), stolen))
-            said.append("answered")
+            replies.append("answered")
         except CallError as e:
-            said.append(str(e))
-    return said
+            replies.append(str(e))
+    return replies
 
 
-said = flood(Peer(source="127.0.0.7").dial(first.address), 100)
+replies = flood(Peer(source="127.0.0.7").dial(first.address), 100)
 check("a stranger's wrong tokens are checked 64 times and then refused unchecked",
-      sum("too many" in x for x in said) >= 30 and "too many" not in said[0] and "answered" not in said, (said[0], said[-1]))
+      sum("too many" in x for x in replies) >= 30 and "too many" not in replies[0] and "answered" not in replies, (replies[0], replies[-1]))
 
 # A member, as hivemind's: its DHT calls carry the token, the others nothing.
 c = Peer(source="127.0.0.7").dial(first.address)

@@ -73,10 +73,10 @@ class Renamed(Stranger):
         keys = [RecordKey() for _ in range(8)]
         self.ready = True
         while not self.over:
-            said = [(k, {**r, "epoch": r["epoch"] + i % 3}) for i, k in enumerate(keys) for r in self.tell(Peer())]
+            records = [(k, {**r, "epoch": r["epoch"] + i % 3}) for i, k in enumerate(keys) for r in self.tell(Peer())]
             for c in self.connections:
                 try:
-                    store(c, [k.record(self.run, r, time.time() + 60) for k, r in said])
+                    store(c, [k.record(self.run, r, time.time() + 60) for k, r in records])
                 except (Closed, CallError, OSError):
                     pass
             time.sleep(0.1)

@@ -51,8 +51,8 @@ static int fill(const char *path, int64_t points, double now)
     return rc;
 }
 
-static void look_at(struct dashboard_snapshot *l, size_t peers, struct dashboard_metrics *m,
-                    struct dashboard_progress *p, struct dashboard_report *r, int64_t step)
+static void fill_snapshot(struct dashboard_snapshot *l, size_t peers, struct dashboard_metrics *m,
+                          struct dashboard_progress *p, struct dashboard_report *r, int64_t step)
 {
     l->time = (double)time(NULL);
     for (size_t i = 0; i < peers; i++) {
@@ -86,12 +86,12 @@ int main(int argc, char **argv)
     struct dashboard_metrics *m = calloc(peers, sizeof *m);
     struct dashboard_progress *p = calloc(peers, sizeof *p);
     struct dashboard_report *r = calloc(peers, sizeof *r);
-    struct dashboard_snapshot look = { .metrics = m,
-                                       .progress = p,
-                                       .report = r,
-                                       .metrics_count = peers,
-                                       .progress_count = peers,
-                                       .report_count = peers };
+    struct dashboard_snapshot snapshot = { .metrics = m,
+                                           .progress = p,
+                                           .report = r,
+                                           .metrics_count = peers,
+                                           .progress_count = peers,
+                                           .report_count = peers };
     char path[] = "/tmp/potluck-bench-XXXXXX";
     struct dashboard_options o = {
         .run = "bench", .target_batch = 4096, .total_steps = 31250, .database = path
@@ -107,10 +107,10 @@ int main(int argc, char **argv)
     if (!rc) rc = dashboard_open(&d, s, &o, &err);
     for (int64_t step = 20000; !rc && !over; step++) {
         double began = pl_seconds();
-        look_at(&look, peers, m, p, r, step);
-        rc = dashboard_update(d, &look, &err);
-        printf("port %d, a look %.3f s, peak memory %.1f MB, watchers %zu\n", http_server_port(s),
-               pl_seconds() - began, peak_mb(), http_server_watchers(s));
+        fill_snapshot(&snapshot, peers, m, p, r, step);
+        rc = dashboard_update(d, &snapshot, &err);
+        printf("port %d, an update %.3f s, peak memory %.1f MB, watchers %zu\n",
+               http_server_port(s), pl_seconds() - began, peak_mb(), http_server_watchers(s));
         fflush(stdout);
         for (int i = 0; i < 100 && !over; i++)
             nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);

@@ -21,8 +21,8 @@ if command -v wrk >/dev/null; then
     sleep 3; before=$(ticks $page); sleep 20; after=$(ticks $page)
     wait $!
     grep -E 'Transfer|errors' "$work/wrk"
-    echo "with $watchers watchers it takes $(awk "BEGIN { print ($after - $before) / 20 }") % of a processor, looks included"
-    for feed in peers history board; do # an open page asks for what has changed: mostly peers, every look
+    echo "with $watchers watchers it takes $(awk "BEGIN { print ($after - $before) / 20 }") % of a processor, updates included"
+    for feed in peers history board; do # an open page asks for what has changed: mostly peers, every update
         before=$(ticks $page)
         wrk -t1 -c50 -d6 -H 'Accept-Encoding: gzip' "http://127.0.0.1:$port/api/$feed.json" >"$work/wrk" 2>&1
         after=$(ticks $page) requests=$(sed -n 's/^ *\([0-9]*\) requests in.*/\1/p' "$work/wrk")

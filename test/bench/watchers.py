@@ -6,7 +6,7 @@ usage: watchers.py POTLUCK [WATCHERS [ROUNDS [SECONDS]]]
 Steps in a minute tell no change of 1 % where others compute. So: processor time, by the scheduler's
 own nanoseconds, in many short windows in turns: nobody watches; wrk holds WATCHERS connections to
 the events; and, in addition, the feeds are fetched as this many open pages would, each after every
-look that changed it. From step to step a window tells the trainer's processor time a sample; each
+update that changed it. From step to step a window tells the trainer's processor time a sample; each
 round compares its windows with one another, and medians come with the 95 % interval that order
 statistics give them.
 """

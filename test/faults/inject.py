@@ -149,9 +149,9 @@ def contents(folder):
     return found
 
 
-def without_times(said):
+def without_times(output):
     """What a command printed, without what a clock has to do with."""
-    return re.sub(r"\(?[+0-9.e-]+ (ms|s|pictures/s)\)?", "TIME", said)
+    return re.sub(r"\(?[+0-9.e-]+ (ms|s|pictures/s)\)?", "TIME", output)
 
 
 def without_numbers(line):
@@ -178,7 +178,7 @@ class Trial:
             if done.returncode:
                 raise SystemExit(f"{scenario.name}: does not even run undisturbed: {done.stderr}")
             self.usual = {without_numbers(line) for line in done.stderr.splitlines()}
-            self.after, self.said = contents(self.folder), without_times(done.stdout)
+            self.after, self.output = contents(self.folder), without_times(done.stdout)
             self.after = {name: value for name, value in self.after.items() if name not in scenario.drawn}
             for name, value in self.after.items():
                 self.allowed.setdefault(name, set()).add(value)
@@ -248,7 +248,7 @@ class Trial:
                 return f"succeeds, but {missing[0]} is {'not as it should be' if missing[0] in found else 'missing'}"
             # A size that could not be asked for may be missing in the sums that a command prints of its files.
             prints_sums = kind != "memory" and FOLDER in " ".join(self.scenario.arguments)
-            if done.returncode == 0 and not prints_sums and not self.scenario.drawn and without_times(done.stdout) != self.said:
+            if done.returncode == 0 and not prints_sums and not self.scenario.drawn and without_times(done.stdout) != self.output:
                 return "succeeds, but prints something else"
             return "fails without a fault" if done.returncode else None
         if done.returncode != 1:

@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static void look_up(const struct pl_dalle_config *c, const char *name)
+static void find_parameter(const struct pl_dalle_config *c, const char *name)
 {
     struct pl_dalle *m;
     if (pl_dalle_open(&m, c, NULL, 0, NULL)) return; /* more elements than there are */
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         again = pl_dalle_config_to_json(&c);
         if (!again || pl_dalle_config_from_json(&back, again, 1, "fuzz", &err)) abort();
         json_decref(again);
-        look_up(&c, (const char *)data);
+        find_parameter(&c, (const char *)data);
     }
     json_decref(root);
     return 0;

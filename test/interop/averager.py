@@ -90,7 +90,7 @@ class Scenario:
                 for k, peer in enumerate(peers):
                     peer.end()
                     if steps.failed > before:
-                        sys.stderr.write(f"--- {self.name}: peer {k}\n" + peer.said())
+                        sys.stderr.write(f"--- {self.name}: peer {k}\n" + peer.output())
 
     def mean(self, without=None):
         """The exact one, of all peers but one."""
@@ -104,7 +104,7 @@ class Scenario:
 
     def check(self, folder, peers):
         rounds = rounds_of(peers)
-        errors = [r["error"] if r else f"no round: {p.said()[-200:]}" for r, p in zip(rounds, peers)]
+        errors = [r["error"] if r else f"no round: {p.output()[-200:]}" for r, p in zip(rounds, peers)]
         same = all(r and not r["error"] and sorted(r["group"]) == sorted(rounds[0]["group"]) for r in rounds)
         size = len(rounds[0]["group"]) if rounds[0] and rounds[0].get("group") else 0
         good = same and size == len(peers)

@@ -291,8 +291,8 @@ def draw_in_node(folder, pictures):
         step("the page's sampler in node", False, done.stderr[-500:])
         return
     page = json.loads(done.stdout)
-    said = run("tokenize", "--model", "data/demo/t5_2k.model", input="".join(line + "\n" for line in lines))
-    want = [[int(i) for i in line.split()] for line in said.stdout.split("\n")[:-1]]
+    output = run("tokenize", "--model", "data/demo/t5_2k.model", input="".join(line + "\n" for line in lines))
+    want = [[int(i) for i in line.split()] for line in output.stdout.split("\n")[:-1]]
     wrong = [(line, a, b) for line, a, b in zip(lines, page["tokens"], want) if a != b]
     step(f"the page's tokens are those of potluck tokenize, {len(lines)} texts", len(want) == len(lines) and not wrong, wrong[:3])
     codes = [p["codes"] for p in page["drawn"]]

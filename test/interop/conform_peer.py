@@ -34,7 +34,7 @@ WALKS = [
 def walk(name, peer, needed, options):
     """Every clause holds, and those that are needed were not skipped."""
     if peer.wait("ready", 0) is None:
-        raise RuntimeError(f"{name} did not get ready: {peer.said()[-300:]}")
+        raise RuntimeError(f"{name} did not get ready: {peer.output()[-300:]}")
     done = subprocess.run([PROGRAM, "conform", "--peer", peer.address(), *options], capture_output=True, text=True, timeout=2 * steps.PATIENCE)
     lines = done.stdout.splitlines()
     wrong = [line for line in lines if line.startswith("FAIL")]
@@ -55,7 +55,7 @@ def main():
                 for peer in peers:
                     peer.end()
                     if steps.failed > before:
-                        sys.stderr.write(f"--- {name}\n{peer.said()}\n")
+                        sys.stderr.write(f"--- {name}\n{peer.output()}\n")
     return steps.closing()
 
 

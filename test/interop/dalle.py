@@ -131,7 +131,7 @@ class Swarm:
         peer.kind, peer.name = kind, name
         self.peers.append(peer)
         if peer.wait("ready") is None:
-            raise RuntimeError(f"{name} does not get ready: {peer.said()[-300:]}")
+            raise RuntimeError(f"{name} does not get ready: {peer.output()[-300:]}")
         return peer
 
     def stand_by(self, *more):
@@ -148,7 +148,7 @@ class Swarm:
         for peer in self.peers:
             peer.end()
             if bad:
-                sys.stderr.write(f"--- {peer.name}\n{peer.said()}\n")
+                sys.stderr.write(f"--- {peer.name}\n{peer.output()}\n")
 
 
 def apart(a, b, names):
@@ -175,8 +175,8 @@ def alone(folder, pairs):
     with open(os.path.join(folder, "alone", "log.jsonl")) as f:
         log = [json.loads(line) for line in f]
     rows = [r for r in range(pairs) if (r + 1) * ALONE_PAIRS // pairs != r * ALONE_PAIRS // pairs]
-    said = python_alone(folder, "--step_from", state(3), "--rows", ",".join(map(str, rows)), "--lr", str(log[3]["lr"]), "--save", folder, pairs="all")
-    loss = said[0]["loss"] if said else math.nan
+    result = python_alone(folder, "--step_from", state(3), "--rows", ",".join(map(str, rows)), "--lr", str(log[3]["lr"]), "--save", folder, pairs="all")
+    loss = result[0]["loss"] if result else math.nan
     step("alone: the same loss", abs(loss - log[3]["loss"]) < 1e-5, f"{loss:.6f} and {log[3]['loss']:.6f}")
     before, ours = (hivemind_compat.load_tensors(state(n)) for n in (3, 4))
     theirs = hivemind_compat.load_tensors(os.path.join(folder, "step.safetensors"))
@@ -220,7 +220,7 @@ def codes(swarm):
     os.kill(c.process.pid, signal.SIGINT)
     c.wait("closed")
     if end is None:
-        step("8-bit moments: C takes Python's over", False, f"Python did not end: {py.said()[-300:]}")
+        step("8-bit moments: C takes Python's over", False, f"Python did not end: {py.output()[-300:]}")
         return
     swarm.peers.append(swarm.peers.pop(0))  # a newcomer enters by the first
     late = swarm.add("c", *lamb8, "--save-every", "0", steps=end["epoch"])  # has nothing to do: saves what it has loaded
@@ -233,7 +233,7 @@ def codes(swarm):
 def stop_when_averaged(peer, count):
     """Stops one of ours right after a round of the parameters with everybody, not at once and with
     many samples left to its next step: what it then saves is what that round left. Returns what it
-    said of the round."""
+    reported of the round."""
     def is_now(e):
         return (e["event"] == "corrected" and not e["round_status"] and e["round_peers"] >= count
                 and e["epoch"] > WARMUP + 1 and e["global_samples"] <= TARGET // 2)
@@ -277,7 +277,7 @@ def agree(swarm, py, c):
     wait_for(lambda: os.path.exists(file("round")) or os.path.exists(file("half")) or py.wait("closed", 0))
     if not os.path.exists(file("round")):
         why = "hivemind lost a part of it" if os.path.exists(file("half")) else "hivemind did not come to its end"
-        step("together: a round of the parameters that is whole on both sides", False, f"{why}: {py.said()[-500:]}")
+        step("together: a round of the parameters that is whole on both sides", False, f"{why}: {py.output()[-500:]}")
         return
     ours, theirs = swarm.state(c, f"checkpoint-{last['epoch']:06}"), hivemind_compat.load_tensors(file("round"))
     halves, name = apart(ours, theirs, [n for n in theirs if n != TABLE])
@@ -306,7 +306,7 @@ def together(swarm, control):
     saver = swarm.stand_by("--save", os.path.join(swarm.folder, "kept"), "--save-every", "1")
     kept = saver.wait("checkpoint")
     good = kept and kept["epoch"] == EPOCHS and is_same(hivemind_compat.load_tensors(kept["path"]), swarm.state(py, "end"))
-    step("together: a peer without data saves Python's state", good, kept or saver.said()[-300:])
+    step("together: a peer without data saves Python's state", good, kept or saver.output()[-300:])
     last = f"checkpoint-{EPOCHS:06}"
     as_far(swarm, end, [os.path.join(swarm.folder, "alone", FIRST + ".safetensors"), swarm.path(first, last),
                         control.path(control.peers[0], last)])

@@ -58,7 +58,7 @@ def fetch(url):
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             return json.loads(answer.read())
-    except urllib.error.HTTPError:  # before the first look
+    except urllib.error.HTTPError:  # before the first poll
         return None
 
 
@@ -83,7 +83,7 @@ def swarm_of_two():
 
 
 def shown(url, first, second, key2):
-    """One look finds what one asks the DHT for at that moment, and a real node may take too long to
+    """One poll finds what one asks the DHT for at that moment, and a real node may take too long to
     answer: so what must be there is waited for."""
     feed = lambda name: fetch(f"{url}api/{name}.json")  # noqa: E731
     whole = lambda s: s and (s["peers"], s["clients"], s["loss"], s["samples"], s["samples_per_second"]) == (2, 1, 2.0, 80, 3.0)  # noqa: E731

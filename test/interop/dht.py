@@ -145,7 +145,7 @@ async def versions(name, entry, py, other):
 
 
 async def short(name, entry, py, other):
-    """Of lives of one second, and of longer ones where a busy machine takes more to look."""
+    """Of lives of one second, and of longer ones where a busy machine takes longer to search."""
     for life in 1, 4, 16, 64:
         key, key_c = f"{name} short {life}", f"{name} short c {life}"
         await py.store(key, 1, life)

@@ -53,7 +53,7 @@ def has_lost(peers):
     """One of several real peers was given up by another one. hivemind keeps the old values of what is lost and calls the round
     a success, so their outer steps differ, and nothing makes their momenta equal again."""
     real = [p for p in peers if p.kind == "py"]
-    return len(real) > 1 and any(words in p.said() for p in real for words in ("of input tensors", "% results"))
+    return len(real) > 1 and any(words in p.output() for p in real for words in ("of input tensors", "% results"))
 
 
 def together(name, peers, more=3):

@@ -70,7 +70,7 @@ class Trainer:
                            prefix=f"{args.run_id}_state_averager", **common)
         self.tracker = Tracker(dht, args.run_id, args.batch_size * args.inner_steps, start=True)
         self.inner = make_optimizer(args.optimizer, args.lr)(self.parameters)
-        self.scheduled, self.is_first_look = None, True
+        self.scheduled, self.is_first_poll = None, True
 
     @property
     def phi(self):
@@ -93,8 +93,8 @@ class Trainer:
     def catches_up(self):
         """Epochs apart right after an outer step are made good at once, later only two of them."""
         is_behind = self.epoch < self.tracker.global_epoch - 1
-        if self.is_first_look and self.tracker.fetched_global_progress_this_epoch.is_set():
-            self.is_first_look = False
+        if self.is_first_poll and self.tracker.fetched_global_progress_this_epoch.is_set():
+            self.is_first_poll = False
             is_behind = self.epoch != self.tracker.global_epoch
         if is_behind:
             self.load()
@@ -154,7 +154,7 @@ class Trainer:
             self.state.step(increment_epoch=True, optimizer_step=True, averaging_round=average, delay_averaging=True,
                             averaging_opts=dict(timeout=self.args.averaging_timeout) if average else None)
             self.tracker.update_epoch(self.epoch)
-            self.is_first_look, self.state.state_sharing_priority = True, self.epoch
+            self.is_first_poll, self.state.state_sharing_priority = True, self.epoch
         return peers
 
 

@@ -55,10 +55,10 @@ def exchange(args, kind, peers, network, folder, places):
             ip = network.ip(k) if network else "127.0.0.1"
             c = command(args, kind, path, ip, k, peers, first, places[k].up)
             processes.append(Peer([*(network.inside(k) if network else ()), *c], folder, f"{kind}{k}"))
-            said = processes[-1].wait("listening" if kind == "potluck" else "ready", 120)
-            if said is None:
-                return {"error": processes[-1].said()[-300:]}
-            first = first or said.get("multiaddr") or said["maddrs"][0]
+            event = processes[-1].wait("listening" if kind == "potluck" else "ready", 120)
+            if event is None:
+                return {"error": processes[-1].output()[-300:]}
+            first = first or event.get("multiaddr") or event["maddrs"][0]
         found = []
         for n in range(args.rounds):
             rounds = [p.wait("round", 400, n + 1) for p in processes]

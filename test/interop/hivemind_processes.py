@@ -74,7 +74,7 @@ class Peer:
             pass
         return self.waited
 
-    def said(self):
+    def output(self):
         """The end of what it wrote to standard error."""
         with open(self.log, errors="replace") as f:
             return f.read()[-3000:]
@@ -96,9 +96,9 @@ def start_original(script, options, folder, name):
     in all."""
     for left in (2, 1, 0):
         peer = Peer([sys.executable, os.path.join(HERE, script), *options], folder, name)
-        if peer.wait("ready") or not left or not any(words in peer.said() for words in LATE):
+        if peer.wait("ready") or not left or not any(words in peer.output() for words in LATE):
             return peer
-        retried(f"start of {script}", next(words for words in LATE if words in peer.said()))
+        retried(f"start of {script}", next(words for words in LATE if words in peer.output()))
         peer.end()
 
 
@@ -106,7 +106,7 @@ def not_ours(peers):
     """Why a scenario of these peers could not be judged, or None."""
     for peer in peers:
         for words in NOT_OURS:
-            if words in peer.said():
+            if words in peer.output():
                 return f"what a real peer needs was too late: {words}"
         if peer.busy() > TOO_BUSY:
             return f"the machine is too busy: a peer had no processor for {100 * peer.waited:.0f} % of its time"

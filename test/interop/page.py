@@ -41,7 +41,7 @@ class Program:
         with open(file.name) as f:
             return [line for line in f if line.endswith("\n")]
 
-    def said(self, start):
+    def line_after(self, start):
         """What follows these words on standard error, once there."""
         found = wait_for(lambda: [line[len(start):].strip() for line in self.lines(self.complaints) if line.startswith(start)])
         return (found or [None])[0]
@@ -222,7 +222,7 @@ def samples(browser):
          first == [True, "Pause"] and wait_for(lambda: shown() == both(9) and button.text == "Play"), (first, shown(), button.text))
 
 
-def look_at(browser, url, entry):
+def check_page(browser, url, entry):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select
@@ -362,7 +362,7 @@ def alone(browser):
              "training" in cells and shown == [False, True] and text(browser, "t-eta") == "40 of 100; the schedule ends in 2 min"
              and browser.execute_script("return document.querySelector('progress').value") == 0.4, (cells, shown, text(browser, "t-eta")))
         shoot(browser, "alone")
-        log(40, 50)  # whether or not it is looked at again before the end
+        log(40, 50)  # whether or not it is read again before the end
     browser.get("file://" + os.path.join(copy, "index.html"))
     step("what came last is in its exported copy", wait_for(lambda: text(browser, "t-step") == "50 of 100"), text(browser, "t-step"))
     dead, links = dead_links(browser, copy)
@@ -393,7 +393,7 @@ def seen(url):
     """The state, once there is a peer in it."""
     try:
         state = json.loads(fetch(url + "api/state.json"))
-    except urllib.error.HTTPError:  # before the first look
+    except urllib.error.HTTPError:  # before the first poll
         return None
     return state if state["peers"] else None
 
@@ -430,7 +430,7 @@ def live():
             browser, why = open_browser()
             if browser:
                 try:
-                    look_at(browser, url, entry)
+                    check_page(browser, url, entry)
                 except Exception:
                     browser.quit()
                     raise
@@ -453,7 +453,7 @@ def training():
     without = ["--exclude", os.path.join(ROOT, "data", "demo", "holdout.txt"), "--evaluate-every", "1"]
     with Program("train", *words, *without, "--name", NAME, "--dash", "--out", folder + "/a") as first:
         entry = first.event("listening")["multiaddr"]
-        url = first.said("the page: ")
+        url = first.line_after("the page: ")
         with Program("train", *words, "--data-seed", "2", "--client-mode", "--join", entry, "--out", folder + "/b"):
             def ready():
                 state = seen(url)

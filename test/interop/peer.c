@@ -290,7 +290,7 @@ static void use_relay(void *context)
     relay_use(host, &step.peer);
 }
 
-static void look_for_relay(void *context)
+static void find_relay_address(void *context)
 {
     struct multiaddr at;
     char text[MULTIADDR_TEXT_MAX];
@@ -310,7 +310,7 @@ static int be_called_through(const char *relay, struct pl_err *err)
     loop_call(loop, use_relay, NULL);
     while (!found && pl_seconds() < end) {
         usleep(50000);
-        loop_call(loop, look_for_relay, &found);
+        loop_call(loop, find_relay_address, &found);
     }
     if (!found) fprintf(stderr, "peer: %s: no reservation within %g s\n", relay, PATIENCE);
     return found;
@@ -353,7 +353,7 @@ static void print_addresses(void *context)
 }
 
 /* A connection to the peer of this step that no relay carries. */
-static void look_for_direct(void *context)
+static void find_direct(void *context)
 {
     struct multiaddr_target t;
     int *found = context;
@@ -368,7 +368,7 @@ static int await_direct(double seconds)
     int found = 0;
     while (!found && pl_seconds() < began + seconds) {
         usleep(10000);
-        loop_call(loop, look_for_direct, &found);
+        loop_call(loop, find_direct, &found);
     }
     if (found) multiaddr_text(text, &step.at);
     say(json_pack("{s:s,s:s,s:b,s:f,s:s}", "event", "step", "name", "direct", "ok", found, "ms",

@@ -50,9 +50,9 @@ def other_rank(swarm, name):
     wait_epochs([py], 1)
     c = swarm.add("c", rank=RANK + 1)
     c.wait("closed")
-    said = c.said()
+    output = c.output()
     swarm.peers.remove(c)
-    step(f"{name}: it is refused in one line", said.count("\n") == 1 and f"rank {RANK}" in said and c.process.wait() != 0, said[-300:])
+    step(f"{name}: it is refused in one line", output.count("\n") == 1 and f"rank {RANK}" in output and c.process.wait() != 0, output[-300:])
     step(f"{name}: the run goes on", wait_epochs([py], 1) is not None)
 
 

@@ -135,8 +135,8 @@ async def until_findable(through, peer_id):
     while time.time() < end:
         process = await asyncio.create_subprocess_exec(PROGRAM, "--join", through, "--call", str(peer_id), stdout=subprocess.PIPE)
         out, _ = await asyncio.wait_for(process.communicate(), steps.PATIENCE)
-        said = [json.loads(line) for line in out.decode().splitlines()]
-        if any(line["event"] == "step" and line["name"] == "find" and line["ok"] for line in said):
+        events = [json.loads(line) for line in out.decode().splitlines()]
+        if any(line["event"] == "step" and line["name"] == "find" and line["ok"] for line in events):
             return
         await asyncio.sleep(0.2)
 

@@ -35,7 +35,7 @@ run() {
         count 0 0 1
         return
     fi
-    [ "$rc" -eq 0 ] || cat "$log/errors" # what the peers said
+    [ "$rc" -eq 0 ] || cat "$log/errors" # what the peers printed
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log/out" | tail -n 1 | tr -dc '0-9 ')
     [ -n "$line" ] || { echo "FAIL $name: exit status $rc and no closing count"; line="0 1 0"; }
     set -- $line

@@ -118,7 +118,7 @@ def line(process, patience=PATIENCE):
     finally:
         last.cancel()
     if not text:
-        raise RuntimeError(f"{process.args[0]} said nothing more within {patience} s, or has ended")
+        raise RuntimeError(f"{process.args[0]} printed nothing more within {patience} s, or has ended")
     return text
 
 

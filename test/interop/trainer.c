@@ -71,7 +71,7 @@ static int load_files(struct toy *t, struct pl_err *err)
     return PL_OK;
 }
 
-/* --- what is said ----------------------------------------------------------------------------- */
+/* --- what is reported ------------------------------------------------------------------------- */
 
 static json_t *checksums(const struct toy *t)
 {

@@ -43,7 +43,7 @@ class Peers:
         k, peer.kind = len(self.peers), kind
         self.peers.append(peer)
         if peer.wait("ready") is None:  # else everything below would wait for it until patience runs out
-            raise RuntimeError(f"peer {k} ({kind}) does not get ready: {peer.said()[-300:]}")
+            raise RuntimeError(f"peer {k} ({kind}) does not get ready: {peer.output()[-300:]}")
         self.first = self.first or peer.address()
         return peer
 
@@ -51,7 +51,7 @@ class Peers:
         for k, peer in enumerate(self.peers):
             peer.end()
             if bad:
-                sys.stderr.write(f"--- {self.name}: peer {k}\n{peer.said()}\n")
+                sys.stderr.write(f"--- {self.name}: peer {k}\n{peer.output()}\n")
 
 
 class Swarm(Peers):

@@ -49,12 +49,12 @@ def timed(*expectation):
 
 def ways(network, join):
     """What the doctor says behind the port-restricted router of the bootstrap peer and six trainers. The one behind the symmetric
-    router is never reached directly; another one may not be, as long as a single peer has told the doctor its address."""
+    router is never reached directly; another one may not be, as long as a single peer has sent the doctor its address."""
     place = KINDS.index("port")
     done = subprocess.run([*network.inside(place), soak.program, "doctor", "--quick", "--run", "soak", "--join", join, "--listen", f"/ip4/{network.ip(place)}/tcp/0"],
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=120)
-    said = re.search(r"ways +(.*)", done.stdout)
-    verdict(said and re.match("[56] of 7 connections are direct, [12] go through a relay, 0 fail: ", said[1]), f"doctor: {said and said[1]}")
+    line = re.search(r"ways +(.*)", done.stdout)
+    verdict(line and re.match("[56] of 7 connections are direct, [12] go through a relay, 0 fail: ", line[1]), f"doctor: {line and line[1]}")
 
 
 def test(network, folder):

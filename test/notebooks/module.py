@@ -26,7 +26,7 @@ def refused(what, kind, words, function):
         return test(f"refuses: {what}", words in str(error))
     except Exception as error:
         return test(f"refuses: {what}: {type(error).__name__}: {error}", False)
-    test(f"refuses: {what}: nothing was said", False)
+    test(f"refuses: {what}: no error", False)
 
 
 import numpy as np
@@ -49,10 +49,10 @@ with tempfile.TemporaryDirectory() as folder:
     source, program = pathlib.Path(folder, "layout.c"), pathlib.Path(folder, "layout")
     source.write_text("\n".join(lines + ["return 0; }"]))
     subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-I", str(root), "-o", program, source], check=True)
-    said = dict(line.split() for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines())
+    offsets = dict(line.split() for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines())
 for name, (structure, header) in signatures.STRUCTURES.items():
-    wrong = [f for f in members(structure) if int(said[f"{name}.{f}"]) != getattr(structure, f).offset]
-    size = int(said[name])
+    wrong = [f for f in members(structure) if int(offsets[f"{name}.{f}"]) != getattr(structure, f).offset]
+    size = int(offsets[name])
     if structure is signatures.Backend:
         fits = structure.later.offset <= size <= ctypes.sizeof(structure)
     else:
@@ -107,7 +107,7 @@ test("a picture of 2 x 2 codes", codec.decode(codes[:1, :4]).shape == (1, 16, 16
 refused("a code that the codec lacks", ValueError, "a square of them", lambda: codec.decode(np.full((1, 4), 256)))
 refused("a command that fails", RuntimeError, "no configuration", lambda: potluck.program("train", "--config", "nothing"))
 late = potluck.Program("calc", "demo")
-end_late = lambda said: late.end() == 0 and "parameters" in said
+end_late = lambda text: late.end() == 0 and "parameters" in text
 try:  # it ends during the call: its last message is still seen
     test("what a command says last", late.wait_for(end_late))
 except RuntimeError:

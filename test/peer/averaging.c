@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDENTIFY_WAIT 2.0 /* s until it has said what it serves */
-#define LOOK_EVERY 0.3    /* s between looks at its declaration */
+#define IDENTIFY_WAIT 2.0 /* s until it has reported what it serves */
+#define POLL_EVERY 0.3    /* s between polls of its declaration */
 #define MARGIN 1.5        /* s that all our requests may need before its own time comes */
 #define BEGIN_AFTER 3.0 /* s behind its time: a leader's second message, as hivemind 1.1.12 waits */
 #define DOWNLOAD_TRIES 3 /* where the stream is reset */
@@ -240,7 +240,7 @@ static void expect(struct averager_walk *a, const char *what, const struct join_
     talk_close(s);
 }
 
-/* Waits until it has declared a time that leaves us this margin. 0: it looks for no group. */
+/* Waits until it has declared a time that leaves us this margin. 0: it searches for no group. */
 static int await_declaration(struct averager_walk *a)
 {
     double until = swarm_time(a->w->swarm) + a->w->patience;
@@ -251,7 +251,7 @@ static int await_declaration(struct averager_walk *a)
         a->declared |= a->begins > 0;
         dht_result_clear(&r);
         if (a->begins > swarm_time(a->w->swarm) + MARGIN) return 1;
-        talk_sleep(LOOK_EVERY);
+        talk_sleep(POLL_EVERY);
     } while (swarm_time(a->w->swarm) < until);
     return 0;
 }
@@ -302,7 +302,7 @@ static int read_group(struct averager_walk *a, const uint8_t *data, size_t n, st
         else if (a->group.members[mine].gathered_n != bytes_length(&a->gather) ||
                  memcmp(a->group.members[mine].gathered, bytes_at(&a->gather),
                         a->group.members[mine].gathered_n))
-            rc = pl_fail(err, PL_EPROTO, "what we said of ourselves has been changed");
+            rc = pl_fail(err, PL_EPROTO, "what we reported of ourselves has been changed");
         else a->group.self = (size_t)mine;
     }
     message_free(m);
@@ -374,7 +374,7 @@ static void withdrawn(struct averager_walk *a)
     for (int tries = 0; tries < 10 && !item; tries++) {
         item = entry_of(a, a->key, &r);
         if (item && item->value[0] == 0xc3) item = NULL;
-        if (!item && tries < 9) dht_result_clear(&r), talk_sleep(LOOK_EVERY);
+        if (!item && tries < 9) dht_result_clear(&r), talk_sleep(POLL_EVERY);
     }
     if (item)
         walk_clause(a->w, "hivemind 4.1", what,
@@ -384,17 +384,17 @@ static void withdrawn(struct averager_walk *a)
     dht_result_clear(&r);
 }
 
-/* It has declared no time, or none that left us the margin: it may look for a group just now. */
+/* It has declared no time, or none that left us the margin: it may search for a group just now. */
 static void no_round(struct averager_walk *a)
 {
-    const char *what = "it looks for no group and says so: NOT_LOOKING_FOR_GROUP";
+    const char *what = "it searches for no group and says so: NOT_LOOKING_FOR_GROUP";
     struct join_request right = { .schema = a->schema,
                                   .schema_n = sizeof a->schema,
                                   .expiration = swarm_time(a->w->swarm) + 10 };
     int code;
     struct talk_stream *s = ask(a, &right, &code, NULL);
     if (a->declared && code >= 0 && code != MSG_NOT_LOOKING_FOR_GROUP) {
-        walk_skip(a->w, "hivemind 4.4", what, "it looks for one");
+        walk_skip(a->w, "hivemind 4.4", what, "it searches for one");
     } else {
         walk_clause(a->w, "hivemind 4.4", what, code == MSG_NOT_LOOKING_FOR_GROUP,
                     "expected %s, got %s", walk_code(MSG_NOT_LOOKING_FOR_GROUP),
@@ -404,17 +404,17 @@ static void no_round(struct averager_walk *a)
     talk_close(s);
     walk_skip(a->w, "hivemind 4.4", "a round with it",
               a->declared ? "each time that it declared was less than %.1f s away"
-                          : "it has not looked for a group within %.0f s",
+                          : "it has not searched for a group within %.0f s",
               a->declared ? MARGIN : a->w->patience);
 }
 
 static void round_with(struct averager_walk *a)
 {
-    struct gather said = { .bandwidth = PL_BANDWIDTH_UNKNOWN, .mode = GROUP_CLIENT };
+    struct gather gather = { .bandwidth = PL_BANDWIDTH_UNKNOWN, .mode = GROUP_CLIENT };
     static const uint8_t nil = 0xc0;
-    said.user = &nil;
-    said.user_n = 1;
-    if (gather_write(&a->gather, &said)) return;
+    gather.user = &nil;
+    gather.user_n = 1;
+    if (gather_write(&a->gather, &gather)) return;
     if (!await_declaration(a)) {
         no_round(a);
         return;

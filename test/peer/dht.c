@@ -24,7 +24,7 @@ void walk_sign(struct walk *w, struct bytes *out, uint8_t nonce[AUTH_NONCE],
 }
 
 /* A call's message as the swarm wants it, and back. */
-static void ask(struct walk *w, enum dht_call which, const struct bytes *request, struct said *s)
+static void ask(struct walk *w, enum dht_call which, const struct bytes *request, struct reply *s)
 {
     const char *name = dht_call_name(which);
     struct bytes out = { 0 };
@@ -52,7 +52,7 @@ static void ask(struct walk *w, enum dht_call which, const struct bytes *request
 }
 
 int walk_dht_call(struct walk *w, enum dht_call which, const struct bytes *request, size_t count,
-                  struct dht_answer *a, struct said *s)
+                  struct dht_answer *a, struct reply *s)
 {
     struct pl_err err = { "" };
     int rc;
@@ -69,13 +69,13 @@ static int store(struct walk *w, const struct dht_record *r)
 {
     struct bytes request = { 0 };
     struct dht_answer a;
-    struct said s;
+    struct reply s;
     int rc = dht_write_store(&request, NULL, r, 1);
     if (!rc) {
         rc = walk_dht_call(w, DHT_STORE, &request, 1, &a, &s);
         rc = rc ? rc : a.ok[0] != 0;
         dht_answer_clear(&a);
-        said_clear(&s);
+        reply_clear(&s);
     }
     bytes_clear(&request);
     return rc;
@@ -92,7 +92,7 @@ struct seen {
     enum dht_found_type type;
     double expiration;
     struct bytes value;
-    struct said said;
+    struct reply reply;
 };
 
 static void find(struct walk *w, const struct dht_id *key, struct seen *v)
@@ -101,7 +101,7 @@ static void find(struct walk *w, const struct dht_id *key, struct seen *v)
     struct dht_answer a;
     memset(v, 0, sizeof *v);
     dht_write_find(&request, NULL, key, 1);
-    v->rc = walk_dht_call(w, DHT_FIND, &request, 1, &a, &v->said);
+    v->rc = walk_dht_call(w, DHT_FIND, &request, 1, &a, &v->reply);
     if (!v->rc) {
         v->type = a.found[0].type;
         v->expiration = a.found[0].expiration;
@@ -114,7 +114,7 @@ static void find(struct walk *w, const struct dht_id *key, struct seen *v)
 static void seen_clear(struct seen *v)
 {
     bytes_clear(&v->value);
-    said_clear(&v->said);
+    reply_clear(&v->reply);
 }
 
 /* --- 1.5: the storage rules ------------------------------------------------------------------- */
@@ -299,7 +299,7 @@ static void large(struct walk *w)
         walk_clause(w, "wire 8", "and so does its answer",
                     !seen.rc && bytes_length(&seen.value) == r.n &&
                         !memcmp(bytes_at(&seen.value), r.value, r.n),
-                    "%s", seen.said.why[0] ? seen.said.why : "other bytes");
+                    "%s", seen.reply.why[0] ? seen.reply.why : "other bytes");
         seen_clear(&seen);
     }
     bytes_clear(&value);
@@ -310,7 +310,7 @@ static void malformed(struct walk *w)
 {
     struct bytes request = { 0 };
     struct dht_id key;
-    struct said s;
+    struct reply s;
     if (dht_id_random(&key)) return;
     for (int i = 0; i < 2; i++) {
         bytes_u8(&request, 2 << 3 | 2); /* keys */
@@ -321,7 +321,7 @@ static void malformed(struct walk *w)
     walk_clause(w, "hivemind 1.3", "lists of different lengths: an error in reply",
                 s.end == TALK_FAILED, "%s",
                 s.end == TALK_LATE ? s.why : "it was answered as if it were right");
-    said_clear(&s);
+    reply_clear(&s);
     bytes_clear(&request);
 }
 
@@ -389,7 +389,7 @@ static void owners(struct walk *w)
 void walk_dht(struct walk *w)
 {
     struct dht_answer a;
-    struct said s;
+    struct reply s;
     walk_dht_pings(w);
     regular(w);
     dictionaries(w);
@@ -400,5 +400,5 @@ void walk_dht(struct walk *w)
     walk_clause(w, "hivemind 1.3", "after all this it answers as before",
                 !walk_dht_ping(w, NULL, &a, &s), "%s", s.why);
     dht_answer_clear(&a);
-    said_clear(&s);
+    reply_clear(&s);
 }

@@ -102,7 +102,7 @@ static void unserve(void *context)
 
 /* --- 1.3: ping and find ----------------------------------------------------------------------- */
 
-int walk_dht_ping(struct walk *w, const struct dht_id *id, struct dht_answer *a, struct said *s)
+int walk_dht_ping(struct walk *w, const struct dht_id *id, struct dht_answer *a, struct reply *s)
 {
     struct bytes request = { 0 };
     int rc = dht_write_ping(&request, id, id != NULL);
@@ -127,7 +127,7 @@ static int knows(const struct dht_found *f, const struct dht_id *id)
 
 /* Its neighbours of `key`, asked as `self`. */
 static int neighbours(struct walk *w, const struct dht_id *self, const struct dht_id *key,
-                      struct dht_answer *a, struct said *s)
+                      struct dht_answer *a, struct reply *s)
 {
     struct bytes request = { 0 };
     int rc;
@@ -142,7 +142,7 @@ void walk_dht_pings(struct walk *w)
     struct answering self = { .w = w };
     struct dht_answer a;
     struct dht_id other, key;
-    struct said s;
+    struct reply s;
     double asked = swarm_time(w->swarm);
     int rc = walk_dht_ping(w, NULL, &a, &s);
     walk_clause(w, "hivemind 1.3", "a client's ping is answered with the node's id",
@@ -156,7 +156,7 @@ void walk_dht_pings(struct walk *w)
                         a.dht_time < swarm_time(w->swarm) + CLOCK_REFUSED,
                     "it is %.1f s off", a.dht_time - swarm_time(w->swarm));
     dht_answer_clear(&a);
-    said_clear(&s);
+    reply_clear(&s);
     if (rc || dht_id_random(&self.id) || dht_id_random(&other) || dht_id_random(&key)) return;
 
     loop_call(host_loop(w->talk.host), serve, &self);
@@ -165,13 +165,13 @@ void walk_dht_pings(struct walk *w)
                 !rc && !a.available, "%s",
                 rc ? s.why : "available, though the id that came back is not the one we sent");
     dht_answer_clear(&a);
-    said_clear(&s);
+    reply_clear(&s);
     rc = walk_dht_ping(w, &self.id, &a, &s);
     walk_clause(w, "hivemind 1.3",
                 "a ping to be validated: called back, the right id makes it available",
                 !rc && a.available, "%s", rc ? s.why : "not available");
     dht_answer_clear(&a);
-    said_clear(&s);
+    reply_clear(&s);
     talk_sleep(0.3); /* into its table: behind the answer */
     rc = neighbours(w, NULL, &self.id, &a, &s);
     walk_clause(
@@ -180,12 +180,12 @@ void walk_dht_pings(struct walk *w)
         !rc && a.found[0].nearest_count && dht_id_equal(&a.found[0].nearest[0].id, &self.id), "%s",
         rc ? s.why : "it is not");
     dht_answer_clear(&a);
-    said_clear(&s);
+    reply_clear(&s);
     rc = neighbours(w, &self.id, &self.id, &a, &s);
     walk_clause(w, "hivemind 1.3", "the asker is not named to itself",
                 !rc && !knows(&a.found[0], &self.id), "%s", rc ? s.why : "it is");
     dht_answer_clear(&a);
-    said_clear(&s);
+    reply_clear(&s);
     rc = neighbours(w, NULL, &key, &a, &s);
     walk_clause(w, "hivemind 1.3",
                 "an unknown key: not found, and at most 20 neighbours, nearest first",
@@ -193,6 +193,6 @@ void walk_dht_pings(struct walk *w)
                     a.found[0].nearest_count <= DHT_BUCKET_SIZE && nearest_first(&a.found[0], &key),
                 "%s", rc ? s.why : "found, too many, or not in order");
     dht_answer_clear(&a);
-    said_clear(&s);
+    reply_clear(&s);
     loop_call(host_loop(w->talk.host), unserve, &self);
 }

@@ -42,7 +42,7 @@ void talk_sleep(double seconds)
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) continue;
 }
 
-void said_clear(struct said *s)
+void reply_clear(struct reply *s)
 {
     bytes_clear(&s->bytes);
     memset(s, 0, sizeof *s);
@@ -56,18 +56,18 @@ struct question {
     const void *data;
     size_t n, want;
     int finish, done;
-    struct said *said;
+    struct reply *reply;
     struct stream *channel;
     struct rpc_request *request;
 };
 
-static void tell(struct question *q, enum talk_end end, int status, const char *why)
+static void end_wait(struct question *q, enum talk_end end, int status, const char *why)
 {
     pthread_mutex_lock(&q->t->lock);
     if (!q->done) {
-        q->said->end = end;
-        q->said->status = status;
-        snprintf(q->said->why, sizeof q->said->why, "%.250s", why);
+        q->reply->end = end;
+        q->reply->status = status;
+        snprintf(q->reply->why, sizeof q->reply->why, "%.250s", why);
     }
     q->done = 1;
     pthread_cond_broadcast(&q->t->changed);
@@ -87,14 +87,14 @@ static void ask(struct question *q, loop_fn *begin)
 {
     struct timespec until = in_seconds(TALK_LIMIT);
     int late = 0;
-    memset(q->said, 0, sizeof *q->said);
-    q->said->bytes.limit = TALK_SAID_MAX;
+    memset(q->reply, 0, sizeof *q->reply);
+    q->reply->bytes.limit = TALK_REPLY_MAX;
     loop_call(host_loop(q->t->host), begin, q);
     pthread_mutex_lock(&q->t->lock);
     while (!q->done && !late)
         late = pthread_cond_timedwait(&q->t->changed, &q->t->lock, &until) == ETIMEDOUT;
     pthread_mutex_unlock(&q->t->lock);
-    if (late) tell(q, TALK_LATE, PL_EAGAIN, "no answer in time");
+    if (late) end_wait(q, TALK_LATE, PL_EAGAIN, "no answer in time");
     loop_call(host_loop(q->t->host), stop, q);
 }
 
@@ -105,17 +105,17 @@ static void on_readable(void *context, struct stream *c)
     int ended;
     const uint8_t *data = stream_data(c, &n, &ended);
     if (q->done) return;
-    if (bytes_add(&q->said->bytes, data, n))
-        tell(q, TALK_FAILED, PL_ELIMIT, "an answer that is too long");
+    if (bytes_add(&q->reply->bytes, data, n))
+        end_wait(q, TALK_FAILED, PL_ELIMIT, "an answer that is too long");
     stream_took(c, n);
-    if (q->want && bytes_length(&q->said->bytes) >= q->want) tell(q, TALK_ENOUGH, PL_OK, "");
-    else if (ended) tell(q, TALK_CLOSED, PL_OK, "");
+    if (q->want && bytes_length(&q->reply->bytes) >= q->want) end_wait(q, TALK_ENOUGH, PL_OK, "");
+    else if (ended) end_wait(q, TALK_CLOSED, PL_OK, "");
 }
 
 static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
-    tell(context, TALK_FAILED, status, why);
+    end_wait(context, TALK_FAILED, status, why);
 }
 
 static void begin_channel(void *context)
@@ -124,7 +124,7 @@ static void begin_channel(void *context)
     struct question *q = context;
     q->channel = stream_open(q->t->host, &q->t->peer, q->name, TALK_LIMIT, &events, q);
     if (!q->channel) {
-        tell(q, TALK_FAILED, PL_ENOMEM, "no memory");
+        end_wait(q, TALK_FAILED, PL_ENOMEM, "no memory");
         return;
     }
     if (q->n) stream_write(q->channel, q->data, q->n);
@@ -132,10 +132,10 @@ static void begin_channel(void *context)
 }
 
 void talk_stream(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
-                 size_t want, struct said *s)
+                 size_t want, struct reply *s)
 {
     struct question q = {
-        .t = t, .name = protocol, .data = data, .n = n, .want = want, .finish = finish, .said = s
+        .t = t, .name = protocol, .data = data, .n = n, .want = want, .finish = finish, .reply = s
     };
     ask(&q, begin_channel);
 }
@@ -144,8 +144,8 @@ static void on_called(void *context, const struct rpc_result *r)
 {
     struct question *q = context;
     q->request = NULL;
-    if (!r->status) bytes_add(&q->said->bytes, r->data, r->n);
-    tell(q, r->status ? TALK_FAILED : TALK_CLOSED, r->status, r->status ? r->error : "");
+    if (!r->status) bytes_add(&q->reply->bytes, r->data, r->n);
+    end_wait(q, r->status ? TALK_FAILED : TALK_CLOSED, r->status, r->status ? r->error : "");
 }
 
 static void begin_unary(void *context)
@@ -153,12 +153,12 @@ static void begin_unary(void *context)
     struct question *q = context;
     q->request = rpc_call_unary(q->t->host, &q->t->peer, q->name, q->data, q->n, TALK_LIMIT,
                                 on_called, q);
-    if (!q->request) tell(q, TALK_FAILED, PL_ENOMEM, "no memory");
+    if (!q->request) end_wait(q, TALK_FAILED, PL_ENOMEM, "no memory");
 }
 
-void talk_unary(struct talk *t, const char *name, const void *data, size_t n, struct said *s)
+void talk_unary(struct talk *t, const char *name, const void *data, size_t n, struct reply *s)
 {
-    struct question q = { .t = t, .name = name, .data = data, .n = n, .said = s };
+    struct question q = { .t = t, .name = name, .data = data, .n = n, .reply = s };
     ask(&q, begin_unary);
 }
 

@@ -8,8 +8,9 @@
 
 #include <pthread.h>
 
-#define TALK_LIMIT 10.0          /* s for an answer that should come at once */
-#define TALK_SAID_MAX (8u << 20) /* bytes of an answer; the longest honest one is a unary message */
+#define TALK_LIMIT 10.0 /* s for an answer that should come at once */
+#define TALK_REPLY_MAX \
+    (8u << 20) /* bytes of an answer; the longest honest one is a unary message */
 
 struct talk {
     struct host *host;
@@ -29,20 +30,20 @@ enum talk_end {
     TALK_FAILED, /* reset, refused, lost: status and why */
     TALK_LATE    /* nothing more within the limit */
 };
-struct said {
+struct reply {
     struct bytes bytes;
     enum talk_end end;
     int status; /* PL_OK but for TALK_FAILED, TALK_LATE */
     char why[256];
 };
-void said_clear(struct said *s);
+void reply_clear(struct reply *s);
 
 /* A stream of `protocol`: sends, and finishes our side if asked to; then collects until `want`
  * bytes are there (0: until its end). Closes it. */
 void talk_stream(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
-                 size_t want, struct said *s);
+                 size_t want, struct reply *s);
 /* A unary call. TALK_CLOSED: bytes are the response. */
-void talk_unary(struct talk *t, const char *name, const void *data, size_t n, struct said *s);
+void talk_unary(struct talk *t, const char *name, const void *data, size_t n, struct reply *s);
 
 /* A streaming call to any peer. */
 struct talk_stream;

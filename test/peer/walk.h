@@ -24,7 +24,7 @@ struct walk {
     const char *prefix, *class_name; /* --prefix: a bare averager; NULL */
     const char *compression;         /* how tensors are cut: the group's setting */
     size_t threshold, part_bytes;
-    double patience; /* s that we wait until it looks for a group */
+    double patience; /* s that we wait until it searches for a group */
     void *report;    /* where clauses are written down, too; NULL */
     long passed, failed, skipped;
 };

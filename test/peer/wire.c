@@ -24,7 +24,7 @@
 struct dialling {
     struct walk *w;
     struct host *host;
-    struct said said;
+    struct reply reply;
     int done;
 };
 
@@ -34,8 +34,8 @@ static void on_dialled(void *context, int status, const struct peer_id *peer,
     struct dialling *d = context;
     (void)peer;
     pthread_mutex_lock(&d->w->talk.lock);
-    d->said.status = status;
-    snprintf(d->said.why, sizeof d->said.why, "%.250s", status ? err->text : "");
+    d->reply.status = status;
+    snprintf(d->reply.why, sizeof d->reply.why, "%.250s", status ? err->text : "");
     d->done = 1;
     pthread_cond_broadcast(&d->w->talk.changed);
     pthread_mutex_unlock(&d->w->talk.lock);
@@ -68,9 +68,9 @@ static void encryption(struct walk *w, int security, const char *section, const 
         while (!d.done)
             pthread_cond_wait(&w->talk.changed, &w->talk.lock); /* the dial has its own limit */
         pthread_mutex_unlock(&w->talk.lock);
-        if (d.said.status && optional && strstr(d.said.why, "no encryption in common"))
+        if (d.reply.status && optional && strstr(d.reply.why, "no encryption in common"))
             walk_skip(w, section, what, "switched off there");
-        else walk_clause(w, section, what, !d.said.status, "%s", d.said.why);
+        else walk_clause(w, section, what, !d.reply.status, "%s", d.reply.why);
         host_close(d.host);
     }
     identity_clear(&me);
@@ -106,12 +106,12 @@ static void begin_pings(void *context)
 static void streams(struct walk *w)
 {
     struct pinging p = { .t = &w->talk };
-    struct said s;
+    struct reply s;
     uint8_t sent[2 * PING_BYTES];
     talk_stream(&w->talk, "/nobody/serves/this", NULL, 0, 0, 1, &s);
     walk_clause(w, "wire 4", "a protocol that is not served gets na", s.status == PL_ENOTFOUND,
                 "%s", s.why[0] ? s.why : "it was agreed on");
-    said_clear(&s);
+    reply_clear(&s);
     loop_call(host_loop(w->talk.host), begin_pings, &p);
     pthread_mutex_lock(&w->talk.lock);
     while (p.open) pthread_cond_wait(&w->talk.changed, &w->talk.lock); /* each has its own limit */
@@ -123,11 +123,11 @@ static void streams(struct walk *w)
     walk_clause(w, "wire 10", "ping: 32 bytes come back, twice on one stream",
                 s.end == TALK_ENOUGH && !memcmp(bytes_at(&s.bytes), sent, sizeof sent),
                 "%zu of 64 bytes; %s", bytes_length(&s.bytes), s.why);
-    said_clear(&s);
+    reply_clear(&s);
     talk_stream(&w->talk, PING, NULL, 0, 1, 0, &s);
     walk_clause(w, "wire 8", "a finished stream is finished in return", s.end == TALK_CLOSED, "%s",
                 s.why);
-    said_clear(&s);
+    reply_clear(&s);
 }
 
 /* --- 9: identify ------------------------------------------------------------------------------ */
@@ -158,7 +158,7 @@ static int identify(struct walk *w)
 {
     struct identify_message m = { 0 };
     struct peer_id id = { 0 };
-    struct said s;
+    struct reply s;
     int rc, kad;
     talk_stream(&w->talk, IDENTIFY, NULL, 0, 0, 0, &s);
     rc = s.end == TALK_CLOSED ? identify_get(&m, bytes_at(&s.bytes), bytes_length(&s.bytes))
@@ -166,7 +166,7 @@ static int identify(struct walk *w)
     if (!walk_clause(w, "wire 9", "identify is answered, and ends", s.end == TALK_CLOSED && !rc,
                      "%s", s.why[0] ? s.why : pl_status_name(rc))) {
         identify_clear(&m);
-        said_clear(&s);
+        reply_clear(&s);
         return 0;
     }
     if (m.public_key_bytes) peer_id_of_key(&id, m.public_key, m.public_key_bytes);
@@ -183,14 +183,14 @@ static int identify(struct walk *w)
                 "of %zu protocols one of these is missing", m.protocol_count);
     kad = serves(&m, KAD);
     identify_clear(&m);
-    said_clear(&s);
+    reply_clear(&s);
     return kad;
 }
 
 /* --- 11: kad ---------------------------------------------------------------------------------- */
 
 static int find_node(struct walk *w, const uint8_t *key, size_t n, struct kad_message *m,
-                     struct said *s)
+                     struct reply *s)
 {
     struct kad_message ask = { .type = KAD_FIND_NODE, .key_bytes = n, .cluster = 1 };
     struct bytes out = { 0 };
@@ -223,13 +223,13 @@ static void kad(struct walk *w)
 {
     uint8_t random[34] = { 0x12, 0x20 };
     struct kad_message m;
-    struct said s;
+    struct reply s;
     int rc = find_node(w, w->talk.peer.bytes, w->talk.peer.length, &m, &s);
     walk_clause(w, "wire 11", "asked for itself it names itself",
                 !rc && m.type == KAD_FIND_NODE && names(&m, &w->talk.peer), "%s",
                 rc ? s.why : "it does not: nobody would put it into a table");
     kad_clear(&m);
-    said_clear(&s);
+    reply_clear(&s);
     RAND_bytes(random + 2, 32);
     rc = find_node(w, random, sizeof random, &m, &s);
     walk_clause(w, "wire 11", "asked for a stranger it names peers, neither us nor too many",
@@ -237,17 +237,17 @@ static void kad(struct walk *w)
                     !names(&m, host_id(w->talk.host)),
                 "%s", rc ? s.why : "it names the asker");
     kad_clear(&m);
-    said_clear(&s);
+    reply_clear(&s);
     rc = find_node(w, NULL, 0, &m, &s);
     walk_clause(w, "wire 11", "an empty key is no question: reset", rc && s.end != TALK_LATE, "%s",
                 rc ? s.why : "it was answered");
     kad_clear(&m);
-    said_clear(&s);
+    reply_clear(&s);
 }
 
 /* --- 12: unary calls, by the byte ------------------------------------------------------------- */
 
-static void raw_call(struct walk *w, const struct bytes *frame, size_t want, struct said *s)
+static void raw_call(struct walk *w, const struct bytes *frame, size_t want, struct reply *s)
 {
     talk_stream(&w->talk, dht_call_name(DHT_PING), bytes_at(frame), bytes_length(frame), 0, want,
                 s);
@@ -265,7 +265,7 @@ static void unary(struct walk *w)
                      answer;
     struct bytes ping = { 0 }, plain = { 0 }, frame = { 0 };
     uint8_t nonce[AUTH_NONCE];
-    struct said s;
+    struct reply s;
     struct cursor c;
     size_t want = 0;
     int rc;
@@ -287,7 +287,7 @@ static void unary(struct walk *w)
                 s.why[0] ? s.why
                 : rc     ? pl_status_name(rc)
                          : "another id, or bytes behind it");
-    said_clear(&s);
+    reply_clear(&s);
 
     /* Field 1 comes first: id of 16 bytes behind the length, its key and its own length. */
     if (!frame.failed) {
@@ -303,7 +303,7 @@ static void unary(struct walk *w)
             walk_clause(w, "wire 12", "a call id of 15 bytes: finished without an answer",
                         s.end != TALK_LATE && !bytes_length(&s.bytes), "%s",
                         s.end == TALK_LATE ? s.why : "it was answered");
-            said_clear(&s);
+            reply_clear(&s);
         }
         bytes_clear(&wrong);
     }
@@ -314,12 +314,12 @@ static void unary(struct walk *w)
     walk_clause(w, "wire 12", "a request of 4 MiB and a byte: finished without an answer",
                 s.end != TALK_LATE && !bytes_length(&s.bytes), "%s",
                 s.end == TALK_LATE ? "it waits for all of it" : "it was answered");
-    said_clear(&s);
+    reply_clear(&s);
     bytes_clear(&frame);
     talk_unary(&w->talk, dht_call_name(DHT_FIND), "\xff\xff", 2, &s);
     walk_clause(w, "wire 12", "a request that is no protobuf: refused, not ignored",
                 s.end == TALK_FAILED, "%s", s.end == TALK_LATE ? s.why : "it was answered");
-    said_clear(&s);
+    reply_clear(&s);
     bytes_clear(&ping);
 }
 
@@ -330,7 +330,7 @@ void walk_wire(struct walk *w)
     streams(w);
     if (identify(w)) kad(w);
     else
-        walk_skip(w, "wire 11", "look-ups of peers",
+        walk_skip(w, "wire 11", "lookups of peers",
                   "it does not serve them: newcomers need another initial peer");
     unary(w);
 }

@@ -13,7 +13,7 @@ nvcc_of() {
     } >"$work/bin/nvcc"
     chmod +x "$work/bin/nvcc"
 }
-asks() { # words for make: what is said, then what one file is compiled for
+asks() { # words for make: what is reported, then what one file is compiled for
     env -u MAKEFLAGS -u MAKELEVEL PATH="$work/bin:$PATH" make -n cuda BUILD="$work/build" "$@" >"$work/asked" 2>&1
     sed -n 's/^echo "\(CUDA .*\)"$/\1/p' "$work/asked"
     compiled_for vector

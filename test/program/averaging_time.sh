@@ -47,7 +47,7 @@ wait $first $pid
 # Peers share a step, each with a part of its samples: that is what makes two faster than one.
 check "two peers average their gradients" test "$(grep -c '"event":"epoch".*"round_status":0,"round_peers":2' "$work/grad2.out")" -ge 5
 check "with one gradient a step, too" agrees grad2.out '"advice":"--target-batch' 8
-check "the share is said at the end" grep -qE 'averaging took [0-9]+ % of the time' "$work/grad1.err"
+check "the share is reported at the end" grep -qE 'averaging took [0-9]+ % of the time' "$work/grad1.err"
 start alone 1 --steps 3 --target-batch 8
 wait $pid
 check "a peer that is alone says nothing of it" sh -c '! grep -q "averaging took" "$0"' "$work/alone1.err"

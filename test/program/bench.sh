@@ -15,11 +15,11 @@ bench() { "$POTLUCK" bench --backend "$1" --threads 1 --steps 1 --size demo --js
 
 check "steps with a peer" bench fast peer steps
 check "its row: sizes, roof, reference, peer" grep -Eq '^demo +32 stored .*%.*x .*1000000\.0.*x' "$work/out"
-check "what the peer misses is said" grep -q 'peer not found: nobody else' "$work/out"
+check "what the peer misses is reported" grep -q 'peer not found: nobody else' "$work/out"
 check "the kernels are named" grep -q '^backend .*fast: .* kernels' "$work/out"
 check "the JSON has the peer's time" grep -q '"peer_s": 1000' "$work/json"
 check "attention with a broken peer" bench fast broken attention
-check "which is said" grep -q 'Python packages not timed: .*ended with an error' "$work/out"
+check "which is reported" grep -q 'Python packages not timed: .*ended with an error' "$work/out"
 check "both ways are timed" grep -Eq '^demo +both ways .*GF/s' "$work/out"
 refuses 2 "not one of parts" "$POTLUCK" bench --only everything
 refuses 2 "not one of demo" "$POTLUCK" bench --size huge

@@ -37,9 +37,9 @@ check "the report has each clause of it, with its result" python3 - "$work/peer.
 import json, sys
 report, lines = json.load(open(sys.argv[1])), open(sys.argv[2]).read().splitlines()
 word = {"passed": "ok", "failed": "FAIL", "skipped": "skip"}
-told = ["%-4s %-13s %s%s" % (word[c["result"]], c["section"], c["clause"], ": " + c["why"] if c["why"] else "") for c in report["clauses"]]
+printed = ["%-4s %-13s %s%s" % (word[c["result"]], c["section"], c["clause"], ": " + c["why"] if c["why"] else "") for c in report["clauses"]]
 assert report["peer"]["run"] == "nobody" and report["peer"]["address"].startswith("/ip4/127.0.0.1/tcp/")
-assert len(told) > 50 and told == [l for l in lines if l.split(" ")[0] in word.values()], (told, lines)
+assert len(printed) > 50 and printed == [l for l in lines if l.split(" ")[0] in word.values()], (printed, lines)
 END
 walk "the same for a page" walked 50 "$(address "$work/a")" --run '<i>nobody' --report "$work/peer.html"
 cp "$work/log" "$work/walked"
@@ -57,7 +57,7 @@ averager() { # a new one for each walk: it averages once
 }
 walk "an averager, from its state to its mean" averager
 if grep -q '^ok   hivemind 5.4  whose mean is what it handed on' "$work/log"; then ok "its mean was seen"; else fail "its mean was not seen"; fi
-# One whose searches are too short for a round with it: whether it looks for a group just then is
+# One whose searches are too short for a round with it: whether it searches for a group just then is
 # its own affair.
 start "$work/c" ready "$POTLUCK" average --json --prefix walk --tensors data/demo/codec.safetensors \
     --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 1 --timeout 300

@@ -128,6 +128,6 @@ else:
     documents = [" ".join(rng.choice(words) for _ in range(40)) + ".\nAnd more." for _ in range(120)]
 for shard in range(2):
     with gzip.open(os.path.join(c4, "c4-train.%05d-of-01024.json.gz" % shard), "wt", encoding="utf-8") as f:
-        for i, said in enumerate(documents[shard::2]):
-            f.write(json.dumps({"text": said, "timestamp": "2019-04-25T12:57:54Z", "url": "https://example.org/%d" % i},
+        for i, document in enumerate(documents[shard::2]):
+            f.write(json.dumps({"text": document, "timestamp": "2019-04-25T12:57:54Z", "url": "https://example.org/%d" % i},
                                ensure_ascii=bool(i % 2)) + "\n")

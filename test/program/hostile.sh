@@ -67,7 +67,7 @@ show length.parquet .
 header='{"\u001b[2Ja":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
 { printf '\077\000\000\000\000\000\000\000%s' "$header"; many 4 x; } >escape.safetensors
 { printf '\077\000\000\000\000\000\000\000%s' "$header"; many 3 x; } >escape-cut.safetensors
-shows() { "$POTLUCK" show escape.safetensors >said && grep -qF '\x1b[2Ja' said; }
+shows() { "$POTLUCK" show escape.safetensors >output && grep -qF '\x1b[2Ja' output; }
 check "escapes are shown, not obeyed" shows
 show escape-cut.safetensors .
 
@@ -81,18 +81,18 @@ prepare() { "$POTLUCK" prepare --codec "$codec" --backend ref --side 64 "$@"; }
 made() { "$POTLUCK" show "$1/shard-00000.parquet" | grep -q "$2 rows* in 1 row group,"; }
 printf 'vast.png\ta\nvast.jpg\tb\nvast.webp\tc\ncut.png\td\nhonest.png\te\n' >list.tsv
 check "the honest picture is prepared" prepare --data list.tsv --out shards
-mv log said
+mv log output
 for name in vast.png vast.jpg vast.webp cut.png; do
-    check "$name is left out, in a line" [ "$(grep -c "left out: $name: " said)" -eq 1 ]
+    check "$name is left out, in a line" [ "$(grep -c "left out: $name: " output)" -eq 1 ]
 done
 check "and gives the only row" made shards 1
 
 # Where no picture at all can be read the list is at fault, not a picture: no shard stands for it.
 printf 'vast.png\ta\nnowhere.png\tb\n' >gone.tsv
-prepare --data gone.tsv --out gone >said 2>&1
+prepare --data gone.tsv --out gone >output 2>&1
 status=$?
 check "nothing to prepare" [ "$status" -eq 1 ]
-check "is said" grep -q '^potluck prepare: gone.tsv: cannot read any of the first 2 pictures$' said
+check "is reported" grep -q '^potluck prepare: gone.tsv: cannot read any of the first 2 pictures$' output
 check "and no shard is written" [ -z "$(ls gone)" ]
 
 # Captions: a megabyte, which is only long, and invalid UTF-8.
@@ -114,10 +114,10 @@ check "nothing half-written" [ ! -e none ]
 # code.
 header='{"codes":{"dtype":"I32","shape":[2,1,2],"data_offsets":[0,16]}}'
 { printf '\077\000\000\000\000\000\000\000%s' "$header"; head -c 12 /dev/zero; many 4 '\177'; } >codes.safetensors
-"$POTLUCK" vqgan decode --weights "$codec" --codes codes.safetensors --out none >said 2>&1
+"$POTLUCK" vqgan decode --weights "$codec" --codes codes.safetensors --out none >output 2>&1
 status=$?
 check "a code that there is not" [ "$status" -eq 1 ]
-check "is named with its picture" grep -q 'codes.safetensors: picture 1 holds a code outside 0..255$' said
+check "is named with its picture" grep -q 'codes.safetensors: picture 1 holds a code outside 0..255$' output
 check "and no picture is drawn" [ ! -e none ]
 
 # Calls that make no sense: what is wrong in one line, and nothing is begun.

@@ -78,11 +78,11 @@ refuses 2 "give one MULTIADDR" "$POTLUCK" join
 refuses_again 1 "names no peer: it must end in /p2p/PEER-ID" "$POTLUCK" join "${first%/p2p/*}"
 refuses_again 1 "expected a peer ID, got 'nobody'" "$POTLUCK" join "/ip4/127.0.0.1/tcp/1/p2p/${entry##*/}" --maker nobody # nobody is called
 
-# A stranger under the run's name redirects nobody: others go on, are told, and newcomers read the first's.
+# A stranger under the run's name redirects nobody: others go on, get a warning, and newcomers read the first's.
 train "$work/s" --run emoji --join "$entry" --config $tiny --steps 7000 --target-batch 16
 prints "the stranger's is counted" 'warning     1 other: .*steps: 100000 here, 7000 in the run' "$POTLUCK" join "$first" --show
 if grep -q 'schedule    100000 steps' "$work/log"; then ok "and not taken"; else fail "and not taken"; fi
-check "the stranger itself is told" wait_for 'warning: .* of run "emoji" train.* another way: .*steps: 7000 here, 100000 in the run' "$work/s.err"
+check "the stranger itself gets a warning" wait_for 'warning: .* of run "emoji" train.* another way: .*steps: 7000 here, 100000 in the run' "$work/s.err"
 
 # --- the run's page
 

@@ -26,7 +26,7 @@ mkdir "$work/own" && cp $DEMO/*-00000.parquet "$work/own/"
 "$POTLUCK" new-run --run own --data "$work/own" --out - >"$work/own.json" 2>"$work/err"
 check "a path of this machine is not published" sh -c '! grep -q parquet "$0" && ! grep -q "$1" "$0" && grep -q "\"data\": \[\]" "$0"' "$work/own.json" "$work"
 check "its codec is" grep -q '"codec": "41bbb66f"' "$work/own.json"
-check "which is said" grep -q 'each peer gives its own shards with --data' "$work/err"
+check "which is reported" grep -q 'each peer gives its own shards with --data' "$work/err"
 refuses 2 'peers bring their own data: --data PATH is needed' "$POTLUCK" train --manifest "$work/own.json" --out "$work/none"
 "$POTLUCK" new-run --run d --algorithm diloco --inner-steps 30 --steps 100 --out - >"$work/d.json" 2>/dev/null
 check "steps are whole outer ones" grep -q '"steps": 120' "$work/d.json"

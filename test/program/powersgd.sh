@@ -34,10 +34,10 @@ check "checkpoints hold the error and the factors" saved
 pair --resume
 check "the resumed pair has the rank of its checkpoints" sh -c '! grep -l "of rank" "$@"' sh "$work/t1.err" "$work/t2.err"
 check "and saves again" saved
-without_address() { # command...: what it says but for its own address
-    "$@" 2>"$work/said"
+without_address() { # command...: what it prints but for its own address
+    "$@" 2>"$work/output"
     got=$?
-    grep -v -e "others join" -e --join "$work/said" >&2
+    grep -v -e "others join" -e --join "$work/output" >&2
     return $got
 }
 LC_ALL=C sed -i 's/PSG1/PSG9/' "$work/o1"/checkpoint-*.safetensors

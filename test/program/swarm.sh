@@ -29,22 +29,22 @@ peer "$work/a" --listen /ip4/127.0.0.1/tcp/0 --identity "$work/key" --relay
 entry=$(address "$work/a")
 check "the first line says how to join" sh -c "head -n 1 '$work/a' | grep -q '\"event\":\"listening\".*/p2p/'"
 # "others join with" is read on other machines, where 127.0.0.1 is of no use.
-first_said() { # pattern, options of a peer that is stopped once it has said so: the first such line
+first_line() { # pattern, options of a peer that is stopped once it has printed it: the first such line
     want=$1; shift
-    "$POTLUCK" peer "$@" </dev/null >"$work/said" 2>/dev/null &
+    "$POTLUCK" peer "$@" </dev/null >"$work/output" 2>/dev/null &
     last=$!
-    for _ in $(seq 1200); do grep -q -- "$want" "$work/said" && break; sleep 0.1; done
+    for _ in $(seq 1200); do grep -q -- "$want" "$work/output" && break; sleep 0.1; done
     kill $last; wait $last 2>/dev/null
-    grep -m 1 -- "$want" "$work/said"
+    grep -m 1 -- "$want" "$work/output"
 }
-joins_by() { first_said '^  --join ' --listen "$1" | sed 's/^  --join //'; } # address to listen on
+joins_by() { first_line '^  --join ' --listen "$1" | sed 's/^  --join //'; } # address to listen on
 if [ -n "$(hostname -I 2>/dev/null | tr ' ' '\n' | grep '^[0-9.]*$')" ]; then
     here=$(joins_by /ip4/0.0.0.0/tcp/0)
     case $here in
     /ip4/127.*|"") fail "the address for others is not this machine's own: $here" ;;
     *) ok "the address for others is not this machine's own" ;;
     esac
-    here=$(first_said '"event":"listening"' --json --listen /ip4/0.0.0.0/tcp/0)
+    here=$(first_line '"event":"listening"' --json --listen /ip4/0.0.0.0/tcp/0)
     case $here in
     *'"listening"'*/ip4/127.*|"") fail "nor is it for scripts: $here" ;;
     *) ok "nor is it for scripts" ;;
@@ -92,7 +92,7 @@ if "$POTLUCK" doctor --join "$nobody" --quick >/dev/null; then fail "exit status
 prints "findings as JSON" '"what":"bootstrap","level":"ok"' "$POTLUCK" doctor --join "$entry" --quick --json --client-mode
 prints "nobody trains the run" '^WARN run .*no peer trains "r" yet' "$POTLUCK" doctor --join "$entry" --quick --run r
 
-# paper/swarm.md quotes what is said: to the letter.
+# paper/swarm.md quotes messages to the letter.
 cat $(find cmd net data -name "*.c") | tr '\n' ' ' | sed 's/" *"//g; s/\\"/"/g' >"$work/words"
 sed -n '/^## Joining fails/,/^## Missing/s/^| \(`[^|]*`\) |.*/\1/p' paper/swarm.md | grep -o '`[^`]*`' | tr -d '`' >"$work/quoted"
 check "the table of sentences is there" test "$(wc -l <"$work/quoted")" -gt 30
@@ -102,18 +102,18 @@ done <"$work/quoted"
 
 # The check before joining: a line if all is well, otherwise an advice a line; a failed join ends in
 # the side that has to do something.
-said_before() { # pattern, options of a peer that is stopped once it has said so
+printed_before() { # pattern, options of a peer that is stopped once it has printed it
     want=$1; shift
-    "$POTLUCK" peer --listen /ip4/127.0.0.1/tcp/0 "$@" >"$work/said" 2>&1 &
+    "$POTLUCK" peer --listen /ip4/127.0.0.1/tcp/0 "$@" >"$work/output" 2>&1 &
     last=$!
-    for _ in $(seq 600); do grep -qE 'joined a swarm|trying again|"(joined|alone)"' "$work/said" && break; sleep 0.1; done
-    for _ in $(seq 100); do grep -qE -- "$want" "$work/said" && break; sleep 0.1; done
+    for _ in $(seq 600); do grep -qE 'joined a swarm|trying again|"(joined|alone)"' "$work/output" && break; sleep 0.1; done
+    for _ in $(seq 100); do grep -qE -- "$want" "$work/output" && break; sleep 0.1; done
     kill $last; wait $last 2>/dev/null
-    grep -qE -- "$want" "$work/said"
+    grep -qE -- "$want" "$work/output"
 }
 before() { # what, pattern, options
     what=$1; shift
-    if again said_before "$@"; then ok "$what"; else fail "$what: no '$want'"; head -n 5 "$work/said"; fi
+    if again printed_before "$@"; then ok "$what"; else fail "$what: no '$want'"; head -n 5 "$work/output"; fi
 }
 tiny="--config test/program/tiny.json --limit 64 --batch 8 --target-batch 8 --save-every 0 --threads 1 --matchmaking-time 1 --run r
       --listen /ip4/127.0.0.1/tcp/0"
@@ -124,24 +124,24 @@ learn() { # options; a training that ends by itself
 }
 ended() { # pattern of the last line, options of a training that cannot join
     want=$1; shift
-    ! learn --quiet "$@" >"$work/said" 2>&1 && tail -n 1 "$work/said" | grep -qE -- "$want"
+    ! learn --quiet "$@" >"$work/output" 2>&1 && tail -n 1 "$work/output" | grep -qE -- "$want"
 }
 ends() { # what, pattern, options
     what=$1; shift
-    if again ended "$@"; then ok "$what"; else fail "$what: it has joined, or no '$want'"; tail -n 5 "$work/said"; fi
+    if again ended "$@"; then ok "$what"; else fail "$what: it has joined, or no '$want'"; tail -n 5 "$work/output"; fi
 }
 well='check: all good \([0-9.]* s\): 1 of 1 bootstrap peers \([0-9.]* ms\), clock 0.[0-9]* s off, publicly reachable, no NAT, (a|no) relay, [0-9.]* MB/s$'
 before "all well is one line" "$well" --join "$entry"
-check "and no other" sh -c '[ "$(grep -c check: "$0")" -eq 1 ]' "$work/said"
+check "and no other" sh -c '[ "$(grep -c check: "$0")" -eq 1 ]' "$work/output"
 before "the check can be left out" 'joined a swarm' --join "$entry" --no-check
-check "it is" sh -c '! grep -q check: "$0"' "$work/said"
+check "it is" sh -c '! grep -q check: "$0"' "$work/output"
 before "a peer that is not publicly reachable gets a warning" 'check: reachability: not publicly reachable' --join "$entry" --announce /ip4/127.0.0.1/tcp/9
-check "and what to do" grep -q '^    -> your side: allow TCP' "$work/said"
+check "and what to do" grep -q '^    -> your side: allow TCP' "$work/output"
 before "with --json it is an event" '^{"event":"check","level":"ok","seconds":[0-9.]*,"findings":\[.*"what":"bandwidth"' --join "$entry" --json
-check "the first line is the address" sh -c 'head -n 1 "$0" | grep -q "\"event\":\"listening\""' "$work/said"
+check "the first line is the address" sh -c 'head -n 1 "$0" | grep -q "\"event\":\"listening\""' "$work/output"
 before "a peer says which peer it waits for, and goes on" 'potluck peer: the bootstrap peer does not accept us: their side: no program listens.*trying again' --join "$nobody"
 before "one of two initial peers is enough" 'check: bootstrap: .*connection refused' --join "$nobody" --join "$entry"
-check "and it joins" grep -q 'joined a swarm' "$work/said"
+check "and it joins" grep -q 'joined a swarm' "$work/output"
 ends "nobody listens" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody"
 ends "so it ends without the check" 'the bootstrap peer does not accept us: their side: no program listens on that port' --join "$nobody" --no-check
 ends "somebody else listens" 'their side: another peer, or the same peer with a new key' --join "${entry%/p2p*}${nobody#*/tcp/1}"
@@ -169,11 +169,11 @@ fi
 ends "two that fail in their ways" 'none of the 2 bootstrap peers accepts us, for different reasons' --join "$nobody" --join "${entry%/p2p*}${nobody#*/tcp/1}"
 learns() { # pattern, options
     want=$1; shift
-    learn "$@" >"$work/said" 2>&1
-    grep -q -- "$want" "$work/said" || { tail -n 5 "$work/said"; return 1; }
+    learn "$@" >"$work/output" 2>&1
+    grep -q -- "$want" "$work/output" || { tail -n 5 "$work/output"; return 1; }
 }
 check "a name of a run that nobody trains" again learns 'check: run: no peer trains "r" yet' --join "$entry"
-check "and whose side that is" grep -q 'your side, if others should: use their spelling of --run' "$work/said"
+check "and whose side that is" grep -q 'your side, if others should: use their spelling of --run' "$work/output"
 check "it trains none the less" test -f "$work/learnt/checkpoint-000001.safetensors"
 n=0
 next_run() { n=$((n + 1)) run=r$n; } # what an earlier try has left is none of the next one's
@@ -187,8 +187,8 @@ takes_back() {
 check "and takes its report back when it leaves" again takes_back
 fills() {
     next_run
-    learn --run $run --json --quiet --join "$entry" | tee "$work/said" | grep -B 1 '"event":"epoch"' |
-        grep '"event":"batch","epoch":0,.*"local_samples":8,"due":true' || { cat "$work/said"; return 1; }
+    learn --run $run --json --quiet --join "$entry" | tee "$work/output" | grep -B 1 '"event":"epoch"' |
+        grep '"event":"batch","epoch":0,.*"local_samples":8,"due":true' || { cat "$work/output"; return 1; }
 }
 check "the peer that fills the batch says so before the step" again fills
 
@@ -220,30 +220,30 @@ two() { # seconds at most, tensors, options of the first, options of the second
     "$POTLUCK" average --prefix two --no-check --matchmaking-time 1 --timeout "$limit" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --tensors "$1" $2 \
         >"$work/first" 2>&1 &
     last=$!
-    alone "$1" --prefix two --timeout "$limit" --join "$entry" $3 >"$work/said" 2>&1
+    alone "$1" --prefix two --timeout "$limit" --join "$entry" $3 >"$work/output" 2>&1
     wait $last
 }
 one_tensor "$work/thousands" 9000
 two 60 "$work/one" "--compression float16" "--compression uniform8"
 check "another compression is reported" \
-    grep -qE 'sends (FLOAT16|UNIFORM_8BIT) where we send (FLOAT16|UNIFORM_8BIT); both are understood' "$work/first" "$work/said"
-for side in first said; do
+    grep -qE 'sends (FLOAT16|UNIFORM_8BIT) where we send (FLOAT16|UNIFORM_8BIT); both are understood' "$work/first" "$work/output"
+for side in first output; do
     check "and harms nobody ($side)" grep -q 'averaged with 1 peer ' "$work/$side"
 done
 named() { # pattern, files: in each
     want=$1; shift
-    for said; do grep -qE -- "$want" "$said" || { echo "$said:"; tail -n 5 "$said"; return 1; }; done
+    for output; do grep -qE -- "$want" "$output" || { echo "$output:"; tail -n 5 "$output"; return 1; }; done
 }
 other_parts() { # seconds in which they have to meet
     two "$1" "$work/thousands" "--part-bytes 1000 --compression float16" "--part-bytes 1000 --compression uniform8"
     named 'round 0: .*(sends parts of (500|1000) values \((FLOAT16|UNIFORM_8BIT)\), we send parts of [0-9]* .*: --compression differs; .*its side$|refuses our further parts)' \
-        "$work/first" "$work/said" && grep -q ': --compression differs; .*otherwise its side$' "$work/first" "$work/said"
+        "$work/first" "$work/output" && grep -q ': --compression differs; .*otherwise its side$' "$work/first" "$work/output"
 }
 longer() { "$1" 10 || "$1" 30 || "$1" 60; } # both end when their time is over
 check "where it cuts other parts both are named, the option by one of them at least" longer other_parts
 other_sizes() {
     two "$1" "$work/thousands" "--part-bytes 1000 --compression none" "--part-bytes 4000 --compression none"
-    cat "$work/first" "$work/said" >"$work/both"
+    cat "$work/first" "$work/output" >"$work/both"
     named 'sends a part of (250|1000) values \((1000|4000) bytes\) where ours has [0-9]+ .*: our --part-bytes (1000|4000) differs from its own; .*otherwise its side$' "$work/both"
 }
 check "so are parts of other sizes" longer other_sizes
@@ -288,7 +288,7 @@ prints "and that ours is another number" '1 of the peers of "r" reports a target
     --target-batch 16 --join "$(address "$work/trains")"
 prints "with the side" '-> your side, if they are right: --target-batch 8' "$POTLUCK" doctor --quick --client-mode --run r \
     --target-batch 16 --join "$(address "$work/trains")"
-check "a training looks, too" again learns 'check: target: 1 of the peers of "r" reports a target batch of 8 samples, ours is 16' \
+check "a training checks it, too" again learns 'check: target: 1 of the peers of "r" reports a target batch of 8 samples, ours is 16' \
     --join "$(address "$work/trains")" --target-batch 16 --optimizer adamw8
 ends "another optimizer" 'another way: optimizer: adamw8 here, lamb8 in the run' --join "$(address "$work/trains")" --optimizer adamw8
 peer "$work/trains_not" --join "$(address "$work/trains")" --listen /ip4/127.0.0.1/tcp/0
@@ -314,12 +314,12 @@ serve(b"HTTP/1.0 400 Bad Request\r\n\r\n"); serve(None); serve(b"SSH-2.0-OpenSSH
     for _ in $(seq 600); do [ "$(wc -l <"$work/ports")" -eq 4 ] && break; sleep 0.1; done
     port() { echo "/ip4/127.0.0.1/tcp/$(sed -n "$1p" "$work/ports")"; }
     ends "something else than a peer" 'your side: another program than a libp2p peer answers there' --join "$(port 1)"
-    check "and what it says" grep -q 'it says "HTTP/1.0 400 Bad Request", not multistream' "$work/said"
+    check "and what it says" grep -q 'it says "HTTP/1.0 400 Bad Request", not multistream' "$work/output"
     ends "an ssh server, which waits for our line" 'your side: another program than a libp2p peer answers there' --join "$(port 3)"
-    check "is recognized by its greeting" grep -q 'it says "SSH-2.0-OpenSSH_9.2p1 Debian-2", not multistream' "$work/said"
+    check "is recognized by its greeting" grep -q 'it says "SSH-2.0-OpenSSH_9.2p1 Debian-2", not multistream' "$work/output"
     ends "somebody who hangs up" 'their side: it closed the connection' --join "$(port 4)"
     ends "something that says nothing" 'their side: a program accepts connections there and sends nothing' --join "$(port 2)"
-    check "is waited for with a word" grep -q 'no bootstrap peer has answered within 2 s; waiting 10 s at most' "$work/said"
+    check "is waited for with a word" grep -q 'no bootstrap peer has answered within 2 s; waiting 10 s at most' "$work/output"
 fi
 
 # A clock that is wrong, as the program sees it.
@@ -338,6 +338,6 @@ END
 then
     # As far off as an hour and half the time that the answer takes.
     LD_PRELOAD="$work/clock.so" before "a clock that is wrong" 'check: clock: (359[5-9]|360[0-5])\.[0-9] s ahead of the other peers' --join "$entry"
-    check "has its advice, too" grep -q '^    -> your side, if they agree: set the clock' "$work/said"
+    check "has its advice, too" grep -q '^    -> your side, if they agree: set the clock' "$work/output"
 fi
 finish

@@ -150,46 +150,46 @@ refuses 1 "a/checkpoint-.* exists: --resume continues from it" train --out "$wor
 check "folders within folders" train --out "$work/deep/in/it" --steps 1
 refuses 1 "not a folder" train --out "$work/a/loss.svg"
 
-# What is said: which options differ, an error for programs, a command to type, in the terminal's width.
-said() { # what, pattern, command...
+# What is reported: which options differ, an error for programs, a command to type, in the terminal's width.
+prints() { # what, pattern, command...
     what=$1 want=$2; shift 2
-    "$@" >"$work/said" 2>&1
-    if grep -qE -- "$want" "$work/said"; then ok "$what"; else fail "$what: no '$want'"; tail -n 3 "$work/said"; fi
+    "$@" >"$work/output" 2>&1
+    if grep -qE -- "$want" "$work/output"; then ok "$what"; else fail "$what: no '$want'"; tail -n 3 "$work/output"; fi
 }
-told() { "$POTLUCK" train --config test/program/tiny.json --limit 16 --batch 4 "$@"; }
-said "the next command, quoted" "^next: potluck generate --model '.*/a b'" told --steps 1 --target-batch 4 --out "$work/a b"
-said "--resume names what differs" 'warning: --resume with other options: learning rate: 0.5 here, 0.01 in the run; steps: 2 here, 1 in the run before' \
-    told --steps 2 --target-batch 4 --lr 0.5 --resume --out "$work/a b" --quiet
-said "and nothing else" '^$' sh -c "'$POTLUCK' train --config test/program/tiny.json --limit 16 --batch 4 --steps 2 --target-batch 4 --lr 0.5 \
+train_tiny() { "$POTLUCK" train --config test/program/tiny.json --limit 16 --batch 4 "$@"; }
+prints "the next command, quoted" "^next: potluck generate --model '.*/a b'" train_tiny --steps 1 --target-batch 4 --out "$work/a b"
+prints "--resume names what differs" 'warning: --resume with other options: learning rate: 0.5 here, 0.01 in the run; steps: 2 here, 1 in the run before' \
+    train_tiny --steps 2 --target-batch 4 --lr 0.5 --resume --out "$work/a b" --quiet
+prints "and nothing else" '^$' sh -c "'$POTLUCK' train --config test/program/tiny.json --limit 16 --batch 4 --steps 2 --target-batch 4 --lr 0.5 \
     --resume --out '$work/a b' --quiet 2>&1 | grep -c warning: | sed 's/^0$//'"
-said "an option's value that is refused is an event" '^{"event": *"error", *"command": *"train", *"text": *"--data: nowhere' \
-    told --data nowhere --json --steps 1
-said "so is an unknown option" '^{"event": *"error", *"command": *"train", *"text": *".*did you mean --steps' told --json --stepz 1
-said "an error is an event, too" '^{"event": *"error", *"command": *"train", *"text": *".*nosuch' told --run r --json --quiet --tokenizer /nosuch/t --out "$work/e"
-said "the folder is tried before the model is made" 'cannot|No such file|Not a directory|denied' timeout 20 "$POTLUCK" train --config run --out /proc/nosuch
-said "a codec's file is tried before the training" '/proc/nosuch' timeout 60 "$POTLUCK" vqgan train --data data/demo --steps 1000000 --out /proc/nosuch/codec
+prints "an option's value that is refused is an event" '^{"event": *"error", *"command": *"train", *"text": *"--data: nowhere' \
+    train_tiny --data nowhere --json --steps 1
+prints "so is an unknown option" '^{"event": *"error", *"command": *"train", *"text": *".*did you mean --steps' train_tiny --json --stepz 1
+prints "an error is an event, too" '^{"event": *"error", *"command": *"train", *"text": *".*nosuch' train_tiny --run r --json --quiet --tokenizer /nosuch/t --out "$work/e"
+prints "the folder is tried before the model is made" 'cannot|No such file|Not a directory|denied' timeout 20 "$POTLUCK" train --config run --out /proc/nosuch
+prints "a codec's file is tried before the training" '/proc/nosuch' timeout 60 "$POTLUCK" vqgan train --data data/demo --steps 1000000 --out /proc/nosuch/codec
 
 # A codec that was stopped and goes on is the one that was not: bit for bit.
 codec() { "$POTLUCK" vqgan train --data test/golden/clip/images --side 16 --batch 2 --steps 60 --threads 1 "$@"; }
 check "a codec is trained" codec --out "$work/whole.codec"
 check "and leaves nothing else" test ! -e "$work/whole.codec.resume"
-"$POTLUCK" vqgan train --data test/golden/clip/images --side 16 --batch 2 --steps 60 --threads 1 --out "$work/part.codec" >"$work/said" 2>&1 &
-for _ in $(seq 600); do grep -q parameters "$work/said" && break; sleep 0.1; done
+"$POTLUCK" vqgan train --data test/golden/clip/images --side 16 --batch 2 --steps 60 --threads 1 --out "$work/part.codec" >"$work/output" 2>&1 &
+for _ in $(seq 600); do grep -q parameters "$work/output" && break; sleep 0.1; done
 sleep 0.3
 kill -INT $!
 wait $!
-check "another one is stopped" grep -q '^stopped at step [0-9]* of 60; everything is saved, continue with --resume' "$work/said"
-said "it refuses another rate" 'resume: lr is 0.01 here, 0.001 in .*part.codec.resume' codec --out "$work/part.codec" --lr 0.01 --resume
-said "and another batch" 'resume: batch is 3 here, 2 in .*part.codec.resume' codec --out "$work/part.codec" --batch 3 --resume
-said "and to continue what has ended" 'whole.codec.resume: No such file' codec --out "$work/whole.codec" --resume
+check "another one is stopped" grep -q '^stopped at step [0-9]* of 60; everything is saved, continue with --resume' "$work/output"
+prints "it refuses another rate" 'resume: lr is 0.01 here, 0.001 in .*part.codec.resume' codec --out "$work/part.codec" --lr 0.01 --resume
+prints "and another batch" 'resume: batch is 3 here, 2 in .*part.codec.resume' codec --out "$work/part.codec" --batch 3 --resume
+prints "and to continue what has ended" 'whole.codec.resume: No such file' codec --out "$work/whole.codec" --resume
 check "and goes on" codec --out "$work/part.codec" --resume
 check "to the same bits" cmp "$work/whole.codec" "$work/part.codec"
 check "and leaves nothing else either" test ! -e "$work/part.codec.resume"
-said "and the folder of pictures" '/proc/nosuch' timeout 60 "$POTLUCK" generate --model "$work/a b" "a cat" --out /proc/nosuch/pictures
+prints "and the folder of pictures" '/proc/nosuch' timeout 60 "$POTLUCK" generate --model "$work/a b" "a cat" --out /proc/nosuch/pictures
 if command -v script >/dev/null; then
     script -qec "stty cols 40; NO_COLOR=1 TERM=xterm '$POTLUCK' train --config test/program/tiny.json --limit 16 --steps 40 --target-batch 4 --batch 4 --out '$work/w'" \
-        /dev/null </dev/null | tr '\r' '\n' >"$work/said"
-    check "without colours if \$NO_COLOR is set" sh -c "! grep -q \"\$(printf '\033')\" '$work/said'"
+        /dev/null </dev/null | tr '\r' '\n' >"$work/output"
+    check "without colours if \$NO_COLOR is set" sh -c "! grep -q \"\$(printf '\033')\" '$work/output'"
     script -qec "stty cols 40; NO_COLOR= TERM=xterm '$POTLUCK' train --config test/program/tiny.json --limit 16 --steps 40 --target-batch 4 --batch 4 \
         --out '$work/bars'" /dev/null </dev/null | tr '\r' '\n' | grep -a 'step .*loss' >"$work/bar"
     tail -n 1 "$work/bar" >"$work/bar_end"
@@ -197,7 +197,7 @@ if command -v script >/dev/null; then
     check "else the line is a bar: all of it at the end" grep -q "^$escape\[30;46mstep 40 of 40 .*$escape\[0m\$" "$work/bar_end"
     sed "s/$escape\[[0-9;]*m//g" "$work/bar" >"$work/bar_words"
     check "which fits, too" sh -c "! grep -q '.\{40\}' '$work/bar_words'"
-    check "a line of progress fits the terminal" sh -c "grep -q '^step .*loss' '$work/said' && ! grep '^step' '$work/said' | grep -q '.\{40\}'"
+    check "a line of progress fits the terminal" sh -c "grep -q '^step .*loss' '$work/output' && ! grep '^step' '$work/output' | grep -q '.\{40\}'"
 else
     echo "skip a line of progress fits the terminal: script is not installed"; skipped=$((skipped + 1))
 fi
@@ -210,7 +210,7 @@ refuses 1 "shards of two codecs: .* is of codec 41bbb66f, .*other.parquet of 0ba
 
 # A checkpoint names the codec: --resume and generate refuse another one.
 check "trained with a codec's name" train --data "$one" --steps 1 --out "$work/codec"
-said "--resume refuses shards of another codec" 'codec/checkpoint-000001.safetensors is trained on image tokens of codec 41bbb66f, --data is of 0badc0de' \
+prints "--resume refuses shards of another codec" 'codec/checkpoint-000001.safetensors is trained on image tokens of codec 41bbb66f, --data is of 0badc0de' \
     train --data "$work/other.parquet" --steps 2 --resume --out "$work/codec"
 draw() { "$POTLUCK" generate --model "$work/codec" --quiet --out "$work/pictures" "$@" "a cat"; }
 check "drawn by the same codec" draw

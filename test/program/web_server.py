@@ -1,6 +1,6 @@
 """web_server.py - serves a folder badly: web_server.py FOLDER harsh|silent [CERTIFICATE KEY]
 
-harsh: of each 5 answers one stops in the middle, and of each 7 requests one is told to come back
+harsh: of each 5 answers one stops in the middle, and of each 7 requests one is asked to come back
 later; the connection stays open after either; the folder itself is a page of links. silent: five
 answers come, the list and the shards' first parts; of each later one a byte, and then nothing more.
 The port is printed.

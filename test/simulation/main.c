@@ -78,13 +78,13 @@ static void on_calm(void *context, uint64_t argument)
     sim_log("calm; the goal is epoch %lld", (long long)plan.goal);
 }
 
-static void look_for_end(void *context, uint64_t argument)
+static void stop_when_done(void *context, uint64_t argument)
 {
     int left = 0;
     (void)argument;
     for (int i = 0; i < plan.honest; i++) left += trainers[i].is_running || !trainers[i].is_done;
     if (!left) sim_stop();
-    else sim_after(SIM_S, look_for_end, context, argument);
+    else sim_after(SIM_S, stop_when_done, context, argument);
 }
 
 static void play(uint64_t seed)
@@ -102,7 +102,7 @@ static void play(uint64_t seed)
     faults_schedule();
     checks_begin();
     sim_at((uint64_t)(plan.calm_at * 1e9), on_calm, NULL, 0);
-    sim_at(SIM_S, look_for_end, NULL, 0);
+    sim_at(SIM_S, stop_when_done, NULL, 0);
     sim_run((uint64_t)(plan.end_at * 1e9));
     checks_end();
     plan_describe(text, sizeof text);

@@ -145,7 +145,7 @@ static uint64_t clock_ns(clockid_t clock)
     switch (clock) {
     case CLOCK_REALTIME:
         return (uint64_t)((int64_t)(WALL_BEGIN * SIM_S + sim_read_clock()) + (int64_t)(skew * 1e9));
-    /* Handlers are charged by it; each look at it costs a little, or nothing would ever cost. */
+    /* Handlers are charged by it; each reading of it costs a little, or nothing would ever cost. */
     case CLOCK_THREAD_CPUTIME_ID: return processor += 10 * SIM_US;
     default: return SIM_S + sim_read_clock();
     }

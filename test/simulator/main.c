@@ -82,7 +82,7 @@ static const struct column {
     COLUMN("withheld", "withheld", " %", withheld, 100, 1),
     COLUMN("sent_mb", "MB sent, a peer and step", "", moved, 1e-6, 0),
     COLUMN("matchmaking_mb", "MB for matchmaking", "", control, 1e-6, 1),
-    COLUMN("looks_lost", "polls lost", " %", looks_lost, 100, 1),
+    COLUMN("polls_lost", "polls lost", " %", polls_lost, 100, 1),
     COLUMN("progress_mb_s", "MB/s of a DHT node", "", progress, 1e-6, 1),
     COLUMN("progress_lost", "progress polls lost", " %", unheard, 100, 1),
 #undef COLUMN

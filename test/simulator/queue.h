@@ -1,4 +1,4 @@
-/* queue.h - what is going to happen, soonest first; of equal times, what was said first. */
+/* queue.h - what is going to happen, soonest first; of equal times, what was queued first. */
 #ifndef PL_SIMULATOR_QUEUE_H
 #define PL_SIMULATOR_QUEUE_H
 

@@ -31,13 +31,15 @@ static int draw(void *context, uint8_t *bytes, size_t n)
 static void write_gather(struct peer *p)
 {
     static const uint8_t nil[] = { 0xc0 };
-    const struct gather said = { .bandwidth = p->w->o.measured ? bandwidth_stated(&p->bandwidth)
-                                                               : PL_BANDWIDTH_UNKNOWN,
-                                 .mode = p->link.client ? GROUP_CLIENT : GROUP_FULL,
-                                 .user = nil,
-                                 .user_n = sizeof nil };
-    struct bytes out = { .data = p->said, .capacity = sizeof p->said, .limit = sizeof p->said };
-    if (gather_write(&out, &said)) p->w->no_memory = 1; /* it fits */
+    const struct gather gather = { .bandwidth = p->w->o.measured ? bandwidth_stated(&p->bandwidth)
+                                                                 : PL_BANDWIDTH_UNKNOWN,
+                                   .mode = p->link.client ? GROUP_CLIENT : GROUP_FULL,
+                                   .user = nil,
+                                   .user_n = sizeof nil };
+    struct bytes out = { .data = p->gather,
+                         .capacity = sizeof p->gather,
+                         .limit = sizeof p->gather };
+    if (gather_write(&out, &gather)) p->w->no_memory = 1; /* it fits */
     p->m.o.gather_n = bytes_length(&out);
 }
 
@@ -113,7 +115,7 @@ static void on_over(void *context, int status)
 }
 
 static const struct matchmaking_callbacks port = { world_on_declare,
-                                                   world_on_look_up,
+                                                   world_on_poll,
                                                    world_on_ask,
                                                    world_on_leave,
                                                    world_on_answer,
@@ -179,7 +181,7 @@ static void come(struct world *w, struct peer *p)
                                      .slow = w->slow,
                                      .target_size = w->o.target,
                                      .min_size = 2,
-                                     .gather = p->said,
+                                     .gather = p->gather,
                                      .random = { draw, w } };
     link_draw(&p->link, &w->rng);
     p->bandwidth = (struct bandwidth){ .has_come = w->now > 0 };
@@ -259,9 +261,9 @@ static void happen(struct world *w, struct event *e)
         p->triggered = 1;
         matchmaking_patience(&p->m, TRAINING_PATIENCE);
         break;
-    case E_LOOKED: {
+    case E_POLLED: {
         const struct key *k = world_key(w, p);
-        matchmaking_found(&p->m, w->now, k->list, p->looking ? k->count : 0);
+        matchmaking_found(&p->m, w->now, k->list, p->is_searching ? k->count : 0);
         break;
     }
     case E_REQUEST:
@@ -427,7 +429,7 @@ int world_run(struct world_result *r, const struct world_options *o, struct pl_e
     r->withheld = w.n.grouped ? 1 - w.n.uploaded / (double)w.n.grouped : 0;
     r->control = w.n.control / peers;
     r->replica = w.n.busiest;
-    r->looks_lost = w.n.looks ? (double)w.n.looks_lost / (double)w.n.looks : 0;
+    r->polls_lost = w.n.polls ? (double)w.n.polls_lost / (double)w.n.polls : 0;
     r->events = w.queue.pushed;
     r->dead = w.n.expecting ? w.n.expected_dead / (double)w.n.expecting : 0;
     r->records_fit = w.records_fit;

@@ -52,9 +52,9 @@ struct world_result {
     double moved;       /* bytes that a peer sends in exchanges, a step */
     double control;     /* bytes that a peer moves for matchmaking, a step */
     double replica;     /* bytes a second that the busiest node of the DHT gives in a search */
-    double looks_lost;  /* share of polls of the declarations that had no answer in time */
+    double polls_lost;  /* share of polls of the declarations that had no answer in time */
     double dead;        /* peers that a leader expects in vain, on average */
-    double progress;    /* bytes a second that a node gives to looks at everybody's progress */
+    double progress;    /* bytes a second that a node gives to polls of everybody's progress */
     double unheard;     /* share of those polls that no node has the uplink to answer */
     size_t records_fit; /* progress records that a dictionary of the DHT holds */
     uint64_t events;

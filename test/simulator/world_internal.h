@@ -57,16 +57,16 @@ struct peer {
     uint32_t life, wake; /* generations: events of older ones are void */
     double value;        /* the averaged value: one number stands for all */
     double ready, deadline, uplink_free;
-    int round, attempts, done, looking, triggered;
+    int round, attempts, done, is_searching, triggered;
     int left_silently;   /* a peer that had this number before left silently */
     int reports;         /* it takes part in this step, and says so */
     double batch, phase; /* s, of its local batches */
     size_t expects;      /* 0: has not been needed in this step */
     uint64_t met;        /* the group of its last round */
     double met_trigger;
-    uint8_t said[32]; /* its gather message */
-    double declared;  /* 0: not */
-    size_t place;     /* in its key's list, when declared */
+    uint8_t gather[32]; /* its gather message */
+    double declared;    /* 0: not */
+    size_t place;       /* in its key's list, when declared */
     char key[GROUP_KEY_MAX], bits[GROUP_BITS_MAX + 1];
 };
 
@@ -88,7 +88,7 @@ struct ghost {
 enum {
     E_TICK,
     E_TRIGGER,
-    E_LOOKED,
+    E_POLLED,
     E_REQUEST,
     E_ANSWER,
     E_LEADER_GONE,
@@ -118,7 +118,7 @@ struct world {
     double slow; /* Mbit/s; 0: slow uplinks send all, too */
     uint64_t meeting_number;
     struct counts {
-        uint64_t rounds, rounds_failed, attempts, grouped, groups, looks, looks_lost, expecting;
+        uint64_t rounds, rounds_failed, attempts, grouped, groups, polls, polls_lost, expecting;
         double moved, control, busiest, expected_dead, uploaded;
     } n;
     double searching_since, mostly; /* mostly: when nearly all were done */
@@ -136,7 +136,7 @@ void world_settle(struct peer *p);
 
 /* The matchmaking's callbacks, except for its end. */
 void world_on_declare(void *context, double expiration, int active);
-void world_on_look_up(void *context);
+void world_on_poll(void *context);
 void world_on_ask(void *context, const struct peer_id *leader, const uint8_t *data, size_t n);
 void world_on_leave(void *context);
 void world_on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define DHT_CALL_LIMIT 3.0
-#define NEAREST 20            /* nodes that a look asks */
+#define NEAREST 20            /* nodes that a poll asks */
 #define ENTRY_BYTES 60        /* a declaration as it travels: peer id, time, framing */
 #define NEIGHBOURS_BYTES 1200 /* twenty ids and peer ids */
 #define CALL_BYTES 300        /* a call's own frames, both ways */
@@ -110,7 +110,7 @@ void world_on_declare(void *context, double expiration, int active)
 }
 
 /* All of the twenty nearest are asked; five have it, and answer one requester after the other. */
-void world_on_look_up(void *context)
+void world_on_poll(void *context)
 {
     struct peer *p = context;
     struct world *w = p->w;
@@ -133,11 +133,11 @@ void world_on_look_up(void *context)
         w->n.control += 2 * bytes;
     }
     w->n.control += 2.0 * NEAREST * (CALL_BYTES + NEIGHBOURS_BYTES);
-    w->n.looks++;
-    w->n.looks_lost += !answered;
-    p->looking = answered > 0;
+    w->n.polls++;
+    w->n.polls_lost += !answered;
+    p->is_searching = answered > 0;
     world_at(w, w->now + latest + (double)link_hops(w->o.peers) * 2 * LINK_DELAY,
-             (struct event){ .kind = E_LOOKED, .peer = p->self, .life = p->life });
+             (struct event){ .kind = E_POLLED, .peer = p->self, .life = p->life });
 }
 
 /* --- messages --------------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@
 
 #define LOCAL_BATCH 2.5   /* s, a usual one; a training peer reports after each */
 #define POLLS_DIFFER 0.01 /* standard deviation of the number of reports that a peer finds */
-#define FRESH_LOOKS 2     /* of each step: before the update, and behind it */
+#define FRESH_POLLS 2     /* of each step: before the update, and behind it */
 
 /* --- what a record takes ---------------------------------------------------------------------- */
 
@@ -67,7 +67,7 @@ int world_open_reports(struct world *w)
 
 /* How often one peer polls while a batch is collected: the others' speed decides. It reads `count`
  * records, each of as many peers. */
-static int count_looks(struct world *w, size_t count, size_t *looks)
+static int count_polls(struct world *w, size_t count, size_t *polls)
 {
     struct progress_record *records = world_need(w, calloc(count, sizeof *records));
     const size_t each = w->o.peers / count;
@@ -75,8 +75,8 @@ static int count_looks(struct world *w, size_t count, size_t *looks)
                  target = speed * w->o.accumulate_s * (double)(each * count);
     const struct progress_local mine = { .samples_per_second = speed };
     if (!records) return PL_ENOMEM;
-    *looks = FRESH_LOOKS;
-    for (double now = 0; now < w->o.accumulate_s; ++*looks) {
+    *polls = FRESH_POLLS;
+    for (double now = 0; now < w->o.accumulate_s; ++*polls) {
         struct progress_view v;
         for (size_t i = 0; i < count; i++) {
             double reported = now -
@@ -103,11 +103,11 @@ int world_progress_load(struct world *w, double *a_second, double *lost)
                  most = n < w->records_fit ? n : w->records_fit,
                  parts = (size_t)1 << RECORD_PART_BITS, top = level ? parts : most,
                  part = n >> level * RECORD_PART_BITS;
-    size_t looks;
-    if (count_looks(w, top, &looks)) return PL_ENOMEM;
+    size_t polls;
+    if (count_polls(w, top, &polls)) return PL_ENOMEM;
     *a_second = (double)(n * top);
     if (level) *a_second = fmax(*a_second, (double)(part * part));
-    *a_second *= (double)(looks * w->record_bytes) / w->o.accumulate_s;
+    *a_second *= (double)(polls * w->record_bytes) / w->o.accumulate_s;
     *lost = 1;
     for (int k = 0; k < REPLICAS; k++) *lost *= 1 - fmin(1, w->progress_uplink[k] / *a_second);
     return PL_OK;
@@ -157,15 +157,15 @@ size_t world_reports_found(struct world *w)
 /* Our last round, as far as it decides which records count now. */
 static int attended(struct liveness *a, struct world *w, const struct peer *p)
 {
-    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct group g = { 0 };
     int rc = PL_OK;
     for (size_t i = 0; !rc && p->met != MET_NOBODY && i < w->o.peers; i++)
         if (w->peer[i].met == p->met)
-            rc = group_append(&g, &w->peer[i].m.o.self, said, sizeof said, NULL);
+            rc = group_append(&g, &w->peer[i].m.o.self, gather, sizeof gather, NULL);
     for (size_t i = 0; !rc && p->met != MET_NOBODY && i < w->ghost_count; i++)
         if (w->ghosts[i].met == p->met)
-            rc = group_append(&g, &w->ghosts[i].id, said, sizeof said, NULL);
+            rc = group_append(&g, &w->ghosts[i].id, gather, sizeof gather, NULL);
     if (!rc) liveness_round(a, &g, p->met_trigger);
     group_clear(&g);
     return rc;

@@ -38,8 +38,8 @@ def all_in(peers, start):
         for i, p in enumerate(peers):
             if p.process.poll() is not None and not p.of("ready"):
                 again -= 1
-                print(f"     peer {p.number} could not enter, once more: {p.said()[-200:].strip()}", flush=True)
-                verdicts.retried(f"peer {p.number} could not enter", p.said()[-150:])
+                print(f"     peer {p.number} could not enter, once more: {p.output()[-200:].strip()}", flush=True)
+                verdicts.retried(f"peer {p.number} could not enter", p.output()[-150:])
                 p.kill()
                 peers[i] = start(p.number)
         if not again or time.time() > end:
@@ -51,7 +51,7 @@ def all_in(peers, start):
 def report(peers):
     for p in peers:
         reported = [(e["epoch"], e["round_status"], e["round_peers"], e["why"]) for e in p.of("epoch")[-3:]]
-        print(f"--- peer {p.number}: epochs, rounds' status, peers, why: {reported}; {p.said()[-400:]}")
+        print(f"--- peer {p.number}: epochs, rounds' status, peers, why: {reported}; {p.output()[-400:]}")
 
 
 def common(peers, more):

@@ -71,7 +71,7 @@ def save(path, tensors):
 
 
 class Peer:
-    """A trainer, what it has said, and what the kernel says of it."""
+    """A trainer, what it has printed, and what the kernel says of it."""
 
     def __init__(self, folder, number, join, within=(), ip="127.0.0.1", target=None, delay="none"):
         files = [os.path.join(folder, n + ".safetensors") for n in ("model", "targets")]
@@ -101,7 +101,7 @@ class Peer:
         self.process.wait()
         self.reader.join(5)
 
-    def said(self):
+    def output(self):
         with open(self.error.name, errors="replace") as f:
             return f.read()
 
@@ -311,7 +311,7 @@ def main():
                   f"averaged, {max((m for p in everybody for _, m in p.memory), default=0) / 1e6:.1f} MB at most")
             if verdicts.failed:
                 for p in everybody[-3:]:
-                    sys.stdout.write(f"--- peer {p.number}: {p.said()[-400:]}\n")
+                    sys.stdout.write(f"--- peer {p.number}: {p.output()[-400:]}\n")
                 for p in [p for p in everybody if backwards(p)][:2]:
                     print(f"--- the life of peer {p.number}, in seconds since it was started:", *p.story(), sep="\n    ")
         finally:

@@ -17,7 +17,7 @@ struct dht_initial {
     struct dht_join *join;
     struct multiaddr address;
     struct peer_id peer; /* once known */
-    struct dht_id id;    /* of its node; INITIAL_GOOD: as it last said */
+    struct dht_id id;    /* of its node; INITIAL_GOOD: as it last reported */
     struct host_wait *dialling;
     enum { INITIAL_IDLE, INITIAL_TRYING, INITIAL_GOOD, INITIAL_BAD } state;
     double clock_error; /* NAN: not known */

@@ -106,8 +106,8 @@ struct matchmaking_callbacks {
     int (*paused)(void *context, const struct peer_id *peer);
     /* 1: a peer that has delivered its parts in a group with us. May be NULL: every peer has. */
     int (*proven)(void *context, const struct peer_id *peer);
-    /* This leader accepted us and never began; has_disbanded: it said so, or began no group that we
-     * can join, and named no other leader. May be NULL. */
+    /* This leader accepted us and never began; has_disbanded: it reported that, or began no group
+     * that we can join, and named no other leader. May be NULL. */
     void (*abandoned)(void *context, const struct peer_id *leader, int has_disbanded);
     /* PL_OK: `group` is there. PL_EAGAIN: the deadline has come. PL_ENOMEM. */
     void (*over)(void *context, int status);

@@ -130,7 +130,7 @@ static int gather_group(struct matchmaking *m)
     int rc = random_source_bytes(&m->o.random, g->id, sizeof g->id);
     if (!rc) rc = demote_unproven(m);
     if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
-    /* Without memory the group is disbanded, and each follower is told on its stream
+    /* Without memory the group is disbanded, and each follower gets an error on its stream
      * (matchmaking_disband). We, the last member, have no stream, so we are removed first. */
     if (rc) return rc;
     rc = group_limit_bandwidths(g);

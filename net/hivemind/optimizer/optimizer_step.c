@@ -24,7 +24,7 @@
 #define PEERS_PAUSE 200000000 /* ns between two looks for min_peers; polls come twice a second */
 
 /* Most of our group have other parameters than ours. Without their state we go on with ours, and
- * ask again if that is said again. */
+ * ask again if that is reported again. */
 static void resynchronize(struct pl_collaborative *c)
 {
     struct pl_err err = { "" }, warning;

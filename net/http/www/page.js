@@ -315,7 +315,7 @@ if (potluckData.live) {
         offerCommand("potluck join " + join.addresses[0]);
         say("join-scope", potluckPeers.scope(join.addresses[0]));
     }).catch(() => {});
-    let events = null, seen = {}; /* of each feed, what the state said when it was fetched */
+    let events = null, seen = {}; /* of each feed, what the state held when it was fetched */
     const listen = () => {
         events = new EventSource("api/events");
         events.addEventListener("state", (e) => {

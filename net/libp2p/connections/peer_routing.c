@@ -4,7 +4,7 @@
  *               known addresses used up           router has answered
  *   DIALING --------------------------> ASKING ----------------------> ASKED
  *      |                                   |                              |
- *      +--- connected: all who wait are told ----- none left: all fail ---+
+ *      +--- connected: all calls succeed -------- none left: all fail ---+
  *
  * Up to DIALS_AT_ONCE addresses are dialed together, direct ones before relayed ones. Behind a
  * router that drops our packets nothing answers, so after HEAD_START the relayed addresses are

@@ -14,13 +14,13 @@ figure("allreduce", (ref, box) => {
     control.button("← Step", () => phase = (phase + phases.length - 1) % phases.length);
     control.button("Step →", () => phase = (phase + 1) % phases.length);
     const svg = drawing(box, left + n * cell + 4, 40 + N * rowHeight, "Four peers' values, the parts they are cut into, and the messages of this step");
-    const said = words(box);
+    const output = words(box);
 
     function update() {
         const speeds = Float64Array.from(bandwidth, (b) => b.value), fraction = new Float64Array(N);
         svg.replaceChildren();
         if (speeds.every((s) => s === 0)) {
-            said.textContent = "At least one peer has to reduce: give one some bandwidth.";
+            output.textContent = "At least one peer has to reduce: give one some bandwidth.";
             return;
         }
         ref.call("pl_balance_fractions", fraction, speeds, N, n, 0, 0);
@@ -61,7 +61,7 @@ figure("allreduce", (ref, box) => {
             }
         }
         const share = (k) => rows.subarray(0, 4 * parts).reduce((s, v, i) => s + (i % 4 === 3 && v === k ? rows[i - 1] : 0), 0);
-        said.textContent = `${phase}. ${phases[phase]}: ` + [
+        output.textContent = `${phase}. ${phases[phase]}: ` + [
             `each peer has ${n} values of its own. Peers 1 to 4 reduce ${[0, 1, 2, 3].map(share).join(", ")} of them.`,
             "each peer sends every part to the part's reducer; its own part stays where it is.",
             "the reducer adds them, weighted by samples, and divides by the sum of the weights.",

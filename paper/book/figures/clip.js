@@ -10,7 +10,7 @@ figure("clip", (ref, box) => {
     const tau = control.slider("radius τ", 0.2, 6, 1, 0.1);
     const iterations = control.slider("iterations", 1, 20, 8);
     const svg = drawing(box, width, height, "Twelve peers' vectors in the plane, their mean, and CenteredClip's result");
-    const said = words(box);
+    const output = words(box);
     const sx = (x) => 240 + unit * x, sy = (y) => 220 - unit * y;
 
     svg.setAttribute("role", "group"); // peers in it can be moved by keys
@@ -56,7 +56,7 @@ figure("clip", (ref, box) => {
         ring.setAttribute("r", unit * tau.value);
         mean.setAttribute("d", `M${sx(all[0]) - 8},${sy(all[1])}h16M${sx(all[0])},${sy(all[1]) - 8}v16`);
         const far = (x) => Math.hypot(x[0] - truth[0], x[1] - truth[1]).toFixed(2);
-        said.textContent = `From the honest peers' mean, the mean of all is ${far(all)} away, the median ${far(median)}, CenteredClip ${far(v)}. ` +
+        output.textContent = `From the honest peers' mean, the mean of all is ${far(all)} away, the median ${far(median)}, CenteredClip ${far(v)}. ` +
             `${clipped} of ${n} inputs were beyond the radius in the last iteration.`;
     }
     update();

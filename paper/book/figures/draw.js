@@ -14,7 +14,7 @@ figure("draw", (ref, box) => {
     caption.addEventListener("keydown", (event) => { if (event.key === "Enter") draw(); });
     const row = add(box, "div", { class: "pictures" });
     const canvases = Array.from({ length: pictures }, () => add(row, "canvas", { width: shown, height: shown, role: "img", "aria-label": "not drawn yet" }));
-    const said = words(box);
+    const output = words(box);
     let sampler = null, run = 0;
 
     function draw() {
@@ -29,12 +29,12 @@ figure("draw", (ref, box) => {
             context.drawImage(small, 0, 0, shown, shown);
             canvases[i].setAttribute("aria-label", `${text}, picture ${i + 1}`);
             canvases[i].dataset.codes = codes.join(" ");
-            said.textContent = `${ids.length} text tokens (${ids.join(", ")}), ${codes.length} image tokens each; ${i + 1} of ${pictures} pictures, ` +
+            output.textContent = `${ids.length} text tokens (${ids.join(", ")}), ${codes.length} image tokens each; ${i + 1} of ${pictures} pictures, ` +
                 `${((performance.now() - begun) / 1000 / (i + 1)).toFixed(2)} s each.`;
             if (i + 1 < pictures) setTimeout(next, 0, i + 1);
             else box.dataset.drawn = text;
         };
         next(0);
     }
-    said.textContent = "Type a caption of an emoji, and press Draw.";
+    output.textContent = "Type a caption of an emoji, and press Draw.";
 });

@@ -11,14 +11,14 @@ class Ref {
     /* From the bytes of ref.wasm. Of WASI only standard error is there, where a failed assertion goes. */
     static async open(bytes) {
         let memory = null;
-        const said = new TextDecoder();
+        const decoder = new TextDecoder();
         const { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: {
             fd_write(file, vectors, count, written) {
                 const view = new DataView(memory.buffer);
                 let n = 0;
                 for (let i = 0; i < count; i++) {
                     const at = view.getUint32(vectors + 8 * i, true), length = view.getUint32(vectors + 8 * i + 4, true);
-                    console.error(said.decode(new Uint8Array(memory.buffer, at, length)));
+                    console.error(decoder.decode(new Uint8Array(memory.buffer, at, length)));
                     n += length;
                 }
                 view.setUint32(written, n, true);

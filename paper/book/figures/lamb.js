@@ -10,7 +10,7 @@ figure("lamb", (ref, box) => {
     const scale = control.slider("gradients of the middle one, times", -4, 4, 0, 0.5, (v) => (10 ** v).toPrecision(2));
     const decay = control.slider("weight decay", 0, 0.2, 0.045, 0.005);
     const svg = drawing(box, 640, 220, "The step of each tensor as a share of the tensor's norm, with Adam's direction and with LAMB");
-    const said = words(box);
+    const output = words(box);
 
     /* The norms of the last step, and |change| / |start|, trusted or not. */
     function train(k, trusted) {
@@ -41,7 +41,7 @@ figure("lamb", (ref, box) => {
             return trusted;
         });
         const [least, most] = [Math.min(...lamb.map((t) => t.share)), Math.max(...lamb.map((t) => t.share))];
-        said.textContent = `The last step of the small tensor: |p| = ${lamb[2].norms[0].toPrecision(3)}, |u| = ${lamb[2].norms[1].toPrecision(3)}, ` +
+        output.textContent = `The last step of the small tensor: |p| = ${lamb[2].norms[0].toPrecision(3)}, |u| = ${lamb[2].norms[1].toPrecision(3)}, ` +
             `trust ratio ${lamb[2].norms[2].toPrecision(3)}. With LAMB the three moved by ${least.toPrecision(2)} to ${most.toPrecision(2)} of their norms.`;
     }
     update();

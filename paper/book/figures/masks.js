@@ -11,7 +11,7 @@ figure("masks", (ref, box) => {
     const drawings = add(box, "div", { class: "drawings" });
     const matrix = drawing(drawings, 276, 292, "The mask: a row for each query, a column for each key");
     const picture = drawing(drawings, 276, 292, "What the chosen token attends to: caption and image");
-    const said = words(box);
+    const output = words(box);
 
     add(matrix, "text", { x: 0, y: 11, class: "soft" }, "keys →, queries ↓");
     const pairs = grid(matrix, 0, 16, n, n, 4);
@@ -36,7 +36,7 @@ figure("masks", (ref, box) => {
         outline.setAttribute("y", 15.5 + 4 * q);
         const count = allowed.subarray(q * n, q * n + n).reduce((a, b) => a + b, 0), sum = allowed.reduce((a, b) => a + b, 0);
         const place = cell < 0 ? `text position ${q}` : `row ${Math.floor(cell / F) + 1}, column ${cell % F + 1}`;
-        said.textContent = `Layer ${layer.value} of ${L}: ${kinds[kind]}. The token at ${place} attends to ${count} of ` +
+        output.textContent = `Layer ${layer.value} of ${L}: ${kinds[kind]}. The token at ${place} attends to ${count} of ` +
             `${q + 1} positions, itself included. The layer computes ${Math.round(100 * sum / full)} % of the pairs of full attention.`;
     }
     update();

@@ -13,7 +13,7 @@ figure("matchmaking", (ref, box) => {
     control.button("Step →", () => at.value = (at.value + 1) % moments.length);
     const at = control.slider("message", 0, 0, 0);
     const svg = drawing(box, 640, 250, "The states of two peers, and the message between them");
-    const said = words(box);
+    const output = words(box);
 
     /* Each message of the recording, and the peers' states after it. */
     function read() {
@@ -60,7 +60,7 @@ figure("matchmaking", (ref, box) => {
             add(svg, "path", { d: `M30,${y1}V${y2}m-5,${d}l5,${-d}l5,${d}`, fill: "none", stroke: colour("warm"), "stroke-width": 2.5 });
             add(svg, "text", { x: 42, y: (y1 + y2) / 2 + 5, style: `fill: ${colour("warm")}; font-weight: 600` }, now.label);
         }
-        said.textContent = `${at.value} of ${moments.length - 1}. ${now.text}`;
+        output.textContent = `${at.value} of ${moments.length - 1}. ${now.text}`;
     }
     read();
     update();

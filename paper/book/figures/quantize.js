@@ -10,7 +10,7 @@ figure("quantize", (ref, box) => {
     const outlier = control.slider("one value, times", 0, 3, 0, 0.05, (v) => (10 ** v).toPrecision(2));
     const chosen = control.slider("value", 1, n, 7);
     const svg = drawing(box, width, 300, "Values, their codes' values, and the code book's values of a block");
-    const said = words(box);
+    const output = words(box);
     const codes = new Uint8Array(n), back = new Float32Array(n);
     draggable(svg, svg, point);
     svg.addEventListener("pointermove", (event) => point((event.offsetX / svg.clientWidth) * width));
@@ -38,7 +38,7 @@ figure("quantize", (ref, box) => {
         }
         add(svg, "text", { x: 2, y: 13, class: "soft" }, "bars: values; rings: the values of their codes; lines: the block's code book");
         add(svg, "text", { x: 2, y: 262, class: "soft" }, "relative error");
-        said.textContent = `Value ${chosen.value}: ${x[i].toPrecision(4)} / ${scale.toPrecision(4)} = ${(x[i] / scale).toFixed(4)}, code ${codes[i]} ` +
+        output.textContent = `Value ${chosen.value}: ${x[i].toPrecision(4)} / ${scale.toPrecision(4)} = ${(x[i] / scale).toFixed(4)}, code ${codes[i]} ` +
             `(${book[codes[i]].toPrecision(4)}), back ${back[i].toPrecision(4)}: ${(100 * Math.abs(back[i] / x[i] - 1)).toFixed(1)} % off. ` +
             `${4 * n} bytes became ${n + 4 * absmax.length}.`;
     }

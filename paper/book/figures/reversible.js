@@ -22,7 +22,7 @@ figure("reversible", (ref, box) => {
         return grid(svg, 0, 18, S, D, side);
     });
     const chart = drawing(box, 600, 96, "Largest difference from the stream of the forward pass, block by block");
-    const said = words(box);
+    const output = words(box);
 
     function L() { return Number(depth.value); }
     const read = () => ["figure_stack_a", "figure_stack_b"].map((name) => ref.floats(ref.call(name), n));
@@ -56,7 +56,7 @@ figure("reversible", (ref, box) => {
         });
         add(chart, "rect", { x: 600 * at / (L() + 1), y: 91, width: 560 / (L() + 1), height: 4, fill: colour("main") });
         const place = `${at} of ${L()} blocks are done.`;
-        said.textContent = forward || at === L() ? `${place} The streams hold values up to ${Math.max(...now.map((s) => largest(s))).toFixed(2)}; ` +
+        output.textContent = forward || at === L() ? `${place} The streams hold values up to ${Math.max(...now.map((s) => largest(s))).toFixed(2)}; ` +
             "nothing else is stored." : `${place} Undone up to this block, the streams differ from those of the forward pass by at most ` +
             `${streams.errors[at].toExponential(1)}. Stored activations of ${L()} blocks would be ${18 * L()} such tensors; here there are 2.`;
     }

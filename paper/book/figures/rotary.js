@@ -16,7 +16,7 @@ figure("rotary", (ref, box) => {
     const drawings = add(box, "div", { class: "drawings" });
     const map = drawing(drawings, F * side, F * side + 20, "Product of the query with the same key at every cell");
     const dials = drawing(drawings, 264, 284, "Angles of ten channel pairs, the query's and the key's");
-    const said = words(box);
+    const output = words(box);
 
     add(map, "text", { x: 0, y: 12, class: "soft" }, "product with the query (click: move it)");
     const cells = grid(map, 0, 18, F, F, side);
@@ -55,7 +55,7 @@ figure("rotary", (ref, box) => {
                 line.setAttribute("x2", hand.cx + 20 * Math.cos(a));
                 line.setAttribute("y2", hand.cy - 20 * Math.sin(a));
             }
-        said.textContent = `Query and key are ${Math.abs(qr - kr)} rows and ${Math.abs(qc - kc)} columns apart: product ` +
+        output.textContent = `Query and key are ${Math.abs(qr - kr)} rows and ${Math.abs(qc - kc)} columns apart: product ` +
             `${product(q, k).toFixed(3)}. Move both by the same way, and it stays.`;
     }
     update();

@@ -123,8 +123,8 @@ static double gelu_slope(double x)
     return (1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * 3.14159265358979323846);
 }
 
-static struct inside look_inside(struct pair *p, const float *x, const struct pl_ffn *w, int M,
-                                 int D, int C, int bf16)
+static struct inside compute_inside(struct pair *p, const float *x, const struct pl_ffn *w, int M,
+                                    int D, int C, int bf16)
 {
     size_t mc = (size_t)M * (size_t)C;
     struct inside in = { pair_scratch(p, 2 * mc), pair_scratch(p, 2 * mc), pair_scratch(p, mc),
@@ -171,7 +171,7 @@ static void pair_ffn(struct pair *p, int M, int D, int C, int with_z, int bf16)
     struct pair_f32 x = pair_normal(p, md, 1), y = pair_poison(p, md);
     struct pair_f32 z = pair_poison(p, 2 * (size_t)M * (size_t)C);
     float *keep[2] = { with_z ? z.at[0] : NULL, with_z ? z.at[1] : NULL };
-    struct inside in = look_inside(p, x.at[0], &w.at[0], M, D, C, bf16);
+    struct inside in = compute_inside(p, x.at[0], &w.at[0], M, D, C, bf16);
     float *bound = pair_scratch(p, md);
     grow(bound, (struct factor){ in.h, in.h_error, C, 1 },
          (struct factor){ w.W2.at[0], NULL, C, 1 }, M, D, C, w.b2.at[0], 0, bf16);
@@ -194,7 +194,7 @@ static void ffn_backward(struct pair *p, int M, int D, int C, int with_y, int wi
     struct pair_f32 x = pair_normal(p, md, 1), dy = pair_normal(p, md, 1), dx = pair_poison(p, md);
     struct pair_f32 y = pair_poison(p, md);
     float *to[2] = { with_y ? y.at[0] : NULL, with_y ? y.at[1] : NULL };
-    struct inside in = look_inside(p, x.at[0], &w.at[0], M, D, C, bf16);
+    struct inside in = compute_inside(p, x.at[0], &w.at[0], M, D, C, bf16);
     struct pair_f32 z = with_z ? pair_values(p, in.z, 2 * mc) : pair_poison(p, 2 * mc);
     float *kept[2] = { with_z ? z.at[0] : NULL, with_z ? z.at[1] : NULL };
     float *dh = pair_scratch(p, mc), *dh_error = pair_scratch(p, mc);

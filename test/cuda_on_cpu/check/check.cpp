@@ -191,7 +191,7 @@ static int two_streams(long when, int guarded)
 /* ---- memory, in a build with AddressSanitizer ---- */
 
 #if defined(__SANITIZE_ADDRESS__)
-static void look(int *closed, const char *mine, size_t bytes, size_t elsewhere)
+static void probe(int *closed, const char *mine, size_t bytes, size_t elsewhere)
 {
     const char *other = (const char *)
         elsewhere; /* like an access within a struct, this is not checked */
@@ -209,7 +209,7 @@ static void memory_is_closed(void)
     setenv("CUDA_ON_CPU_DEVICES", "2", 1);
     good = cudaSetDevice(1) == cudaSuccess && cudaMalloc(&other, N) == cudaSuccess &&
            cudaSetDevice(0) == cudaSuccess && cudaMalloc(&mine, N - 3) == cudaSuccess &&
-           emu_launch("look", NULL, 1, 1, look, closed, (const char *)mine, (size_t)N - 3,
+           emu_launch("probe", NULL, 1, 1, probe, closed, (const char *)mine, (size_t)N - 3,
                       (size_t)other) == cudaSuccess;
     check(good && closed[0] == 0, "a kernel may touch its device's memory");
     check(good && closed[1] == 1, "not what is beyond a block of it");
@@ -226,7 +226,7 @@ static void memory_is_closed(void)
 
 /* Copies in a wrong direction and beyond the end; kernels with a host address, an address of
  * another device, and freed memory; an event of another device's stream. */
-static void addresses_are_looked_at(void)
+static void addresses_are_checked(void)
 {
     int own[N] = {}, *host = pinned();
     void *mine, *other;
@@ -428,7 +428,7 @@ int main(void)
     emu_order = 0;
     for (long when : whens) check(two_streams(when, 1) == 5, "an event orders two streams");
     check(two_streams(EMU_LATE, 0) == -7, "without a wait the host finds what was there before");
-    addresses_are_looked_at();
+    addresses_are_checked();
 #if defined(__SANITIZE_ADDRESS__)
     memory_is_closed();
 #endif

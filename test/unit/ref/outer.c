@@ -108,7 +108,7 @@ static void nan_gradient_reaches_no_peer(void **state)
     }
 }
 
-/* Random bytes that can be told from a message: indices do not ascend. */
+/* Random bytes that differ from a message: indices do not ascend. */
 static int has_indices(const struct pl_outer_algorithm *a)
 {
     return a == &pl_outer_demo || a == &pl_outer_dgc || a == &pl_outer_sparseloco;

@@ -29,7 +29,7 @@ static void books(void **state)
     assert_true(run[0] == -1 && !memcmp(run + 1, u + 1, 255 * sizeof *u)); /* its zero is gone */
 }
 
-/* The run's rule by looking at every entry. */
+/* The run's rule by comparing every entry. */
 static int run_by_scanning(const float *book, float z)
 {
     int i = 0;

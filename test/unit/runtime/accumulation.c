@@ -307,7 +307,7 @@ static void moved_values_are_offloaded_from_their_new_place(void **state)
         assert_int_equal(pl_optimizer_step(a, x[k][0], g[0], 0.1), PL_OK);
         assert_int_equal(pl_optimizer_step(b, x[k][1], g[1], 0.1), PL_OK);
         assert_memory_equal(x[k][0], x[k][1], sizeof x[k][0]);
-        if (step == 4) { /* written by others: it has to be told */
+        if (step == 4) { /* written by others: it has to be reported */
             for (int c = 0; c < 2; c++) x[k][c][5] = 77;
             pl_optimizer_written(b, x[k][1]);
         }

@@ -48,7 +48,7 @@ static void own_models_are_counted_exactly(void **state)
 }
 
 /* The formula against the allocator, and the states against the optimizer's own list. */
-static void own_buffers_are_as_large_as_said(void **state)
+static void own_buffers_are_as_large_as_calculated(void **state)
 {
     static const enum pl_activations modes[] = { [PL_MEMORY_STORED] = PL_STORED,
                                                  [PL_MEMORY_CHECKPOINT] = PL_RECOMPUTED,
@@ -65,15 +65,15 @@ static void own_buffers_are_as_large_as_said(void **state)
     assert_int_equal(pl_dalle_open(&m, &c, &be, 1, NULL), PL_OK);
     for (int i = 0; i < 3; i++) {
         struct pl_memory_use use;
-        double said, is;
+        double calculated, is;
         plan.batch = 4;
         plan.layers = (enum pl_memory_layers)i;
         use = use_of(&plan);
         assert_int_equal(pl_stack_reserve(&m->stack, 4 * 80, modes[i], 1), PL_OK);
-        said = use.term[PL_TERM_activations].device + use.term[PL_TERM_working].device;
-        said -= 4 * 16 * 128 * 128; /* fast's own block of 128 rows */
+        calculated = use.term[PL_TERM_activations].device + use.term[PL_TERM_working].device;
+        calculated -= 4 * 16 * 128 * 128; /* fast's own block of 128 rows */
         is = 4 * (double)m->stack.arena_floats;
-        assert_true(said == is);
+        assert_true(calculated == is);
     }
     assert_int_equal(pl_trainer_open(&t, m, &options, NULL), PL_OK);
     for (size_t i = 0; i < pl_optimizer_state_count(t->optimizer); i++) {
@@ -219,7 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_models_are_counted_exactly),
-        cmocka_unit_test(own_buffers_are_as_large_as_said),
+        cmocka_unit_test(own_buffers_are_as_large_as_calculated),
         cmocka_unit_test(standard_layer),
         cmocka_unit_test(options_move_what_they_should),
         cmocka_unit_test(sums_are_sums),

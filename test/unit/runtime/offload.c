@@ -125,7 +125,7 @@ static void copies_are_waited_for(void **state)
     pl_offload_close(o);
 }
 
-/* The master goes on from its own values, until it is told that the device's are other ones. */
+/* The master goes on from its own values, until it is notified that the device's are other ones. */
 static void the_master_is_taken_when_it_is_old(void **state)
 {
     struct pl_offload *o;

@@ -59,21 +59,21 @@ void clip_golden_weights(struct golden *g, const char *path)
 
 /* --- the towers ------------------------------------------------------------------------------- */
 
-struct looking {
+struct watching {
     struct golden *g;
     const struct st_file *f;
     const char *tower;
 };
 
-static void look(void *context, const char *name, const float *at, size_t n)
+static void compare_activation(void *context, const char *name, const float *at, size_t n)
 {
-    struct looking *l = context;
+    struct watching *l = context;
     if (pl_safetensors_find(l->f, name)) golden_device(l->g, l->f, name, at, n, 0, MODEL);
 }
 
 /* "block0.ln_1" of a tower is "visual.block0.ln_1" in the file; "block3.out" is
  * "visual.block.3". */
-static void look_block(void *context, const char *name, const float *at, size_t n)
+static void compare_block(void *context, const char *name, const float *at, size_t n)
 {
     static const struct {
         const char *ours, *theirs;
@@ -81,7 +81,7 @@ static void look_block(void *context, const char *name, const float *at, size_t 
         { "ln_1", "ln_1" },    { "attn", "attn" }, { "fc", "mlp.c_fc" },
         { "act", "mlp.gelu" }, { "mlp", "mlp" },
     };
-    struct looking *l = context;
+    struct watching *l = context;
     char full[80];
     const char *dot = strchr(name, '.');
     int block = atoi(name + strlen("block"));
@@ -92,7 +92,7 @@ static void look_block(void *context, const char *name, const float *at, size_t 
         if (i == PL_COUNT(parts)) return;
         snprintf(full, sizeof full, "%s.block%d.%s", l->tower, block, parts[i].theirs);
     }
-    look(l, full, at, n);
+    compare_activation(l, full, at, n);
 }
 
 /* Compares host values with a tensor. */
@@ -141,11 +141,11 @@ static void run_towers(struct golden *g, const struct st_file *f, struct pl_clip
     float *unit = pl_alloc((size_t)(images + texts), (size_t)E * sizeof *unit);
     float *logits = pl_alloc(capacity, sizeof *logits), *other = pl_alloc(capacity, sizeof *other);
     int32_t *order = pl_alloc((size_t)images, sizeof *order);
-    struct looking seeing = { g, f, "visual" }, reading = { g, f, "text" };
+    struct watching seeing = { g, f, "visual" }, reading = { g, f, "text" };
     int rc = image && text && unit && logits && other && order ? PL_OK : PL_ENOMEM;
-    m->watch = look;
+    m->watch = compare_activation;
     m->context = &seeing;
-    m->vision.watch = m->text.watch = look_block;
+    m->vision.watch = m->text.watch = compare_block;
     m->vision.context = &seeing;
     m->text.context = &reading;
     if (!rc) rc = pl_clip_images(m, image, pixels, images);

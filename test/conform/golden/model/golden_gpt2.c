@@ -78,14 +78,14 @@ static void compare(struct golden *g, const struct st_file *f, const char *name,
 
 /* --- forward, loss, gradients ----------------------------------------------------------------- */
 
-struct looking {
+struct watching {
     struct golden *g;
     const struct st_file *f;
 };
 
 /* Our block0.qkv is block0.c_attn in the file, and so on; of residual sums the file has only the
  * output. */
-static void look(void *context, const char *name, const float *at, size_t n)
+static void compare_activation(void *context, const char *name, const float *at, size_t n)
 {
     static const struct {
         const char *ours, *theirs;
@@ -94,7 +94,7 @@ static void look(void *context, const char *name, const float *at, size_t n)
         { ".fc", ".c_fc" },
         { ".act", ".gelu" },
     };
-    struct looking *l = context;
+    struct watching *l = context;
     char full[60];
     const char *dot = strchr(name, '.');
     snprintf(full, sizeof full, "%s", name);
@@ -219,11 +219,11 @@ static void check_io(struct golden *g, const struct st_file *f, const json_t *co
     float *logits = NULL, value;
     double loss;
     if (ids && labels && open_model(g, &m, config, stem, 1)) {
-        struct looking looking = { g, f };
+        struct watching watching = { g, f };
         capacity = (size_t)B * (size_t)n * (size_t)m.config.vocab;
         logits = pl_alloc(capacity, sizeof *logits);
-        m.stack.watch = look;
-        m.stack.context = &looking;
+        m.stack.watch = compare_activation;
+        m.stack.context = &watching;
         rc = logits ? pl_gpt2_logits(&m, logits, ids, NULL, B, n) : PL_ENOMEM;
         m.stack.watch = NULL;
         if (!rc) rc = pl_gpt2_loss(&m, &loss, ids, labels, NULL, B, n, 1);

@@ -12,7 +12,7 @@
 
 #define NAME_MAX_ 200
 
-struct look {
+struct comparison {
     struct golden *g;
     const struct st_file *f;
     struct pl_vqgan *m;
@@ -23,7 +23,7 @@ struct look {
 };
 
 /* The tensor PREFIX + name, marked as compared; NULL: not in the file. */
-static const struct st_tensor *find(struct look *l, const char *name, char *full)
+static const struct st_tensor *find(struct comparison *l, const char *name, char *full)
 {
     const struct st_tensor *t;
     snprintf(full, NAME_MAX_, "%s%s", l->prefix, name);
@@ -32,20 +32,20 @@ static const struct st_tensor *find(struct look *l, const char *name, char *full
     return t;
 }
 
-static float *find_floats(struct look *l, const char *name, size_t *n)
+static float *find_floats(struct comparison *l, const char *name, size_t *n)
 {
     char full[NAME_MAX_];
     return find(l, name, full) ? golden_floats(l->g, l->f, full, n) : NULL;
 }
 
-static int32_t *find_ints(struct look *l, const char *name, size_t *n)
+static int32_t *find_ints(struct comparison *l, const char *name, size_t *n)
 {
     char full[NAME_MAX_];
     return find(l, name, full) ? golden_ints(l->g, l->f, full, n) : NULL;
 }
 
 /* Compares n host values with the tensor of this name, if there is one. */
-static void compare(struct look *l, const char *name, const float *got, size_t n)
+static void compare(struct comparison *l, const char *name, const float *got, size_t n)
 {
     char full[NAME_MAX_];
     size_t count;
@@ -59,7 +59,7 @@ static void compare(struct look *l, const char *name, const float *got, size_t n
 
 /* Compares the part of an activation that a smaller tensor of the file contains: its first rows and
  * columns, or every k-th row. */
-static void compare_part(struct look *l, const char *name, const float *host,
+static void compare_part(struct comparison *l, const char *name, const float *host,
                          const struct pl_maps *map, int spread_rows)
 {
     char full[NAME_MAX_];
@@ -84,7 +84,7 @@ static void compare_part(struct look *l, const char *name, const float *host,
     pl_free(part);
 }
 
-static void look_at_logits(struct look *l, const float *host, const struct pl_maps *map)
+static void compare_logits(struct comparison *l, const float *host, const struct pl_maps *map)
 {
     int N = map->C, P = map->H * map->W, B = map->B;
     size_t positions = (size_t)B * (size_t)P, first = P < 4 ? (size_t)P : 4;
@@ -118,7 +118,7 @@ static void look_at_logits(struct look *l, const float *host, const struct pl_ma
     pl_free(row);
 }
 
-static void look_at_output(struct look *l, const float *host, const struct pl_maps *map)
+static void compare_output(struct comparison *l, const float *host, const struct pl_maps *map)
 {
     size_t plane = (size_t)map->H * (size_t)map->W, planes = (size_t)map->B * (size_t)map->C;
     float *decoded = pl_alloc(plane * planes, sizeof *decoded),
@@ -157,7 +157,7 @@ static int ends_level(const struct pl_vqgan *m, const char *name, int *level)
 
 static void watch(void *context, const char *name, const struct pl_maps *map)
 {
-    struct look *l = context;
+    struct comparison *l = context;
     size_t n = pl_maps_floats(map);
     char short_name[100];
     int level;
@@ -172,9 +172,9 @@ static void watch(void *context, const char *name, const struct pl_maps *map)
         compare_part(l, "enc.corner", host, map, 0);
     } else if (!strcmp(name, "decoder.conv_out")) {
         compare(l, "dec.out", host, n);
-        look_at_output(l, host, map);
+        compare_output(l, host, map);
     } else if (!strcmp(name, "quantize.proj")) {
-        look_at_logits(l, host, map);
+        compare_logits(l, host, map);
         pl_free(l->logits);
         l->logits = host;
         l->B = map->B;
@@ -199,7 +199,7 @@ static void watch(void *context, const char *name, const struct pl_maps *map)
 
 /* The file's picture in [-1,1], or the one that its configuration describes; NULL after a failure
  * line. */
-static float *picture(struct look *l, const json_t *config, int shape[3])
+static float *picture(struct comparison *l, const json_t *config, int shape[3])
 {
     char full[NAME_MAX_];
     const struct st_tensor *image = find(l, "image", full);
@@ -243,7 +243,7 @@ static float *picture(struct look *l, const json_t *config, int shape[3])
 
 /* -- codes ------------------------------------------------------------------------------------- */
 
-static void compare_codes(struct look *l, const int32_t *code, size_t n)
+static void compare_codes(struct comparison *l, const int32_t *code, size_t n)
 {
     size_t count, margins = 0, wrong = 0;
     int32_t *want = find_ints(l, "indices", &count);
@@ -263,7 +263,7 @@ static void compare_codes(struct look *l, const int32_t *code, size_t n)
 
 /* Samples: the codes of the first positions follow from logits and noise, which the file has in
  * full. */
-static void compare_samples(struct look *l)
+static void compare_samples(struct comparison *l)
 {
     size_t n, count, all, P = (size_t)l->P, N = (size_t)l->N;
     int32_t *want = find_ints(l, "sampled.indices", &n), *code = NULL;
@@ -307,7 +307,8 @@ done:
 }
 
 /* Squared distances of the first positions, and the codebook loss with the published weights. */
-static void compare_distances(struct look *l, const float *z, const int32_t *code, int B, int P)
+static void compare_distances(struct comparison *l, const float *z, const int32_t *code, int B,
+                              int P)
 {
     const struct pl_vqgan_config *c = &l->m->config;
     size_t N = (size_t)c->n_embed, D = (size_t)c->embed_dim, first = P < 2 ? 1 : 2;
@@ -340,7 +341,7 @@ static void compare_distances(struct look *l, const float *z, const int32_t *cod
 
 /* -- one prefix -------------------------------------------------------------------------------- */
 
-static void encode_decode(struct look *l, const json_t *config)
+static void encode_decode(struct comparison *l, const json_t *config)
 {
     const struct pl_vqgan_config *c = &l->m->config;
     int shape[3], h, w, rc;
@@ -382,7 +383,7 @@ done:
 }
 
 /* PREFIX.indices and PREFIX.decoded alone: decodes given codes. */
-static void decode_given(struct look *l)
+static void decode_given(struct comparison *l)
 {
     size_t n, pixels;
     int32_t *code = find_ints(l, "indices", &n);
@@ -407,7 +408,7 @@ static void decode_given(struct look *l)
 void vqgan_golden_io(struct golden *g, const struct st_file *f, const json_t *config,
                      const char *stem)
 {
-    struct look l = { .g = g, .f = f, .seen = calloc(f->count + 1, 1) };
+    struct comparison l = { .g = g, .f = f, .seen = calloc(f->count + 1, 1) };
     struct pl_vqgan m;
     if (!l.seen || !vqgan_golden_model(g, &m, f, config, stem, 0)) {
         free(l.seen);

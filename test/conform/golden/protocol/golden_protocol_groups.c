@@ -111,20 +111,20 @@ static void check_bits(struct golden *g, const json_t *c)
 static void check_gather(struct golden *g, const json_t *c)
 {
     struct bytes user = { 0 }, want = { 0 }, got = { 0 };
-    struct gather said = { .bandwidth = PL_BANDWIDTH_UNKNOWN }, back;
+    struct gather sent = { .bandwidth = PL_BANDWIDTH_UNKNOWN }, back;
     struct pl_err err;
     if (!json_is_null(json_object_get(c, "bandwidth")))
-        said.bandwidth = protocol_real(json_object_get(c, "bandwidth"));
-    said.mode = (enum group_mode)golden_int(g, c, "mode");
+        sent.bandwidth = protocol_real(json_object_get(c, "bandwidth"));
+    sent.mode = (enum group_mode)golden_int(g, c, "mode");
     if (wire_member(g, c, "hex", &want) && protocol_value(g, json_object_get(c, "user"), &user)) {
-        said.user = bytes_at(&user);
-        said.user_n = bytes_length(&user);
-        gather_write(&got, &said);
+        sent.user = bytes_at(&user);
+        sent.user_n = bytes_length(&user);
+        gather_write(&got, &sent);
         wire_same(g, "gather is written", &got, &want);
         golden_check(g, "gather is read",
                      !gather_read(&back, bytes_at(&want), bytes_length(&want), &err) &&
-                         back.mode == said.mode && back.bandwidth == said.bandwidth &&
-                         back.user_n == said.user_n && !memcmp(back.user, said.user, said.user_n),
+                         back.mode == sent.mode && back.bandwidth == sent.bandwidth &&
+                         back.user_n == sent.user_n && !memcmp(back.user, sent.user, sent.user_n),
                      "differs");
     }
     bytes_clear(&user);

@@ -370,7 +370,7 @@ done:
 
 static void check_request(struct golden *g, const json_t *event, const struct bytes *raw)
 {
-    struct gather said;
+    struct gather gather;
     struct bytes again = { 0 };
     struct pl_err err = { "" };
     Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, bytes_at(raw),
@@ -382,7 +382,7 @@ static void check_request(struct golden *g, const json_t *event, const struct by
     golden_check(g, "join request",
                  group_key_is_valid(r->group_key) &&
                      !strcmp(r->group_key, protocol_text(event, "group_key")) &&
-                     !gather_read(&said, r->gather.data, r->gather.len, &err),
+                     !gather_read(&gather, r->gather.data, r->gather.len, &err),
                  "%s", err.text);
     golden_check(g, "join request's parts",
                  wire_says(event, "schema_hash", r->schema_hash.data, r->schema_hash.len) &&

@@ -64,11 +64,11 @@ static int is_peer(const json_t *entry, const char *key, const struct peer_id *i
 }
 
 static void check_identity(struct golden *g, const struct session *s, const char *what,
-                           struct cursor said, int by_them)
+                           struct cursor message, int by_them)
 {
     struct identify_message m;
     struct peer_id id = { 0 };
-    int rc = identify_get(&m, said.at, said.left);
+    int rc = identify_get(&m, message.at, message.left);
     if (!rc && m.public_key_bytes) peer_id_of_key(&id, m.public_key, m.public_key_bytes);
     golden_check(g, what,
                  !rc && m.protocol_count &&

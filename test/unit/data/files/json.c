@@ -1,4 +1,4 @@
-/* json.c - JSON that cannot be read, whole numbers at their bounds, and what is told once. */
+/* json.c - JSON that cannot be read, whole numbers at their bounds, and what is reported once. */
 #include "data/files/json.h"
 #include "test/unit/unit.h"
 
@@ -18,7 +18,7 @@ static void texts(void **state)
         assert_int_equal(pl_json_status(), PL_EFORMAT);
         assert_true(strlen(why.text) > 0);
     }
-    /* Only as many bytes as are said to be there. */
+    /* Only as many bytes as are stated to be there. */
     assert_null(pl_json_load("[1, 2]", 5, 0, NULL));
 }
 

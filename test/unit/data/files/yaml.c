@@ -16,7 +16,7 @@ static json_t *parse(const char *text)
     return pl_yaml_parse(&json, text, strlen(text), "y", &err) ? NULL : json;
 }
 
-static void scalars_mean_what_they_look_like(void **state)
+static void scalars_have_the_type_of_their_text(void **state)
 {
     json_t *j = parse("a: 1\nb: -2.5\nc: 1.0e-08\nd: False\ne: ~\nf: '1'\ng: text\nh: [1, 2]\ni: "
                       "{j: k}\nl: .inf\n");
@@ -232,7 +232,7 @@ static void shapes_are_enough(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scalars_mean_what_they_look_like),
+        cmocka_unit_test(scalars_have_the_type_of_their_text),
         cmocka_unit_test(broken_texts_are_refused),
         cmocka_unit_test(aliases_without_end_are_refused),
         cmocka_unit_test(depth_is_limited),

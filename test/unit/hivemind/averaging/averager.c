@@ -220,7 +220,7 @@ static void newcomer_among_strangers(void **state)
     assert_false(peers[2].done);
 }
 
-static void look_for_group(void *context)
+static void read_grouped(void *context)
 {
     struct peer *p = context;
     p->grouped = averager_has_group(p->a);
@@ -231,7 +231,7 @@ static void await_groups(size_t n)
 {
     const double until = pl_seconds() + LIMIT;
     for (size_t i = 0; i < n; i++)
-        for (peers[i].grouped = 0; loop_call(loop, look_for_group, &peers[i]), !peers[i].grouped;
+        for (peers[i].grouped = 0; loop_call(loop, read_grouped, &peers[i]), !peers[i].grouped;
              usleep(10000))
             if (pl_seconds() > until) fail_msg("peer %zu finds no group", i);
 }

@@ -10,7 +10,7 @@
 #define MADE_UP 400
 
 /* A dictionary item of the attacker's own storage, or a record that it stores at others. */
-static void tell_declaration(struct peer *attacker, const struct peer_id *named, int active,
+static void send_declaration(struct peer *attacker, const struct peer_id *named, int active,
                              double expiration, int at_others)
 {
     struct dht_state *own = &attacker->dht->core.state;
@@ -57,7 +57,7 @@ static void lie(void *context)
     for (size_t i = 0; i < HONEST; i++) {
         struct dht_contact to = { .id = peers[i].dht->core.state.self,
                                   .peer = *host_id(peers[i].host) };
-        tell_declaration(attacker, host_id(peers[i].host), 0, now + 600, 1);
+        send_declaration(attacker, host_id(peers[i].host), 0, now + 600, 1);
         dht_ask_store(&attacker->dht->calls, &to, &whole, NULL, NULL);
     }
 }
@@ -89,14 +89,14 @@ static void make_up(void *context)
     for (uint32_t i = 0; i < MADE_UP; i++) {
         struct peer_id nobody = { 34, { 0x12, 0x20 } };
         memcpy(nobody.bytes + 2, &i, sizeof i);
-        tell_declaration(attacker, &nobody, 1, now + 9 + i * 1e-3, 0);
+        send_declaration(attacker, &nobody, 1, now + 9 + i * 1e-3, 0);
         for (size_t k = 0; k < HONEST && silent_address.length; k++)
             host_learn(peers[k].host, &nobody, &silent_address, 60);
     }
 }
 
 /* The honest peers find each other in each of three steps, while a node of the DHT reports all the
- * time that no peer looks for a group, or that thousands do. */
+ * time that no peer searches for a group, or that thousands do. */
 static void lied_to(loop_fn *attack)
 {
     const double window = 10;

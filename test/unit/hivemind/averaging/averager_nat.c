@@ -23,7 +23,7 @@ static int mute_port(char *text, size_t capacity)
     return port;
 }
 
-static void look(void *context)
+static void read_relayed(void *context)
 {
     struct peer *p = context;
     struct dht_status s;
@@ -36,7 +36,7 @@ static void await_relay(struct peer *p)
 {
     const double until = pl_seconds() + LIMIT;
     for (p->loaded = 0; !p->loaded; usleep(20000)) {
-        loop_call(loop, look, p);
+        loop_call(loop, read_relayed, p);
         if (pl_seconds() > until) fail_msg("peer %zu has no relay", (size_t)(p - peers));
     }
 }
@@ -155,7 +155,7 @@ static void *close_soon(void *port)
     return NULL;
 }
 
-/* They look for a group at once, before they can know that they are behind NAT: it is waited
+/* They search for a group at once, before they can know that they are behind NAT: it is waited
  * for, since each would be given a share. */
 static void known_before_the_search(void **state)
 {
@@ -175,19 +175,22 @@ static void known_before_the_search(void **state)
 static void hush(void *context) { host_unserve(((struct peer *)context)->host, "/ipfs/id/1.0.0"); }
 
 /* A peer that serves fewer protocols than before identifies itself to all again. */
-static void tell_all(void *context) { host_unserve(((struct peer *)context)->host, "/none"); }
+static void identify_to_all(void *context)
+{
+    host_unserve(((struct peer *)context)->host, "/none");
+}
 static void no_upkeep(void *context)
 {
     timer_stop(&((struct peer *)context)->dht->join.upkeep_timer);
 }
 
-static void look_closed(void *context)
+static void read_reachability(void *context)
 {
     struct peer *p = context;
     p->loaded = dht_node_is_behind_nat(p->dht);
 }
 
-/* Its entry lets it in before it has said how it sees it. */
+/* Its entry lets it in before it has reported the address that it observes. */
 static void reachability_is_learned_after_joining(void **state)
 {
     const double until = pl_seconds() + LIMIT;
@@ -196,8 +199,9 @@ static void reachability_is_learned_after_joining(void **state)
     announce = "/ip4/127.0.0.1/tcp/9";
     p = add(0, 0);
     loop_call(loop, no_upkeep, p);
-    for (loop_call(loop, tell_all, &peers[0]); !p->loaded && pl_seconds() < until; usleep(20000))
-        loop_call(loop, look_closed, p);
+    for (loop_call(loop, identify_to_all, &peers[0]); !p->loaded && pl_seconds() < until;
+         usleep(20000))
+        loop_call(loop, read_reachability, p);
     assert_true(p->loaded);
 }
 
@@ -214,7 +218,7 @@ static void reachability_is_learned_during_the_search(void **state)
     close(port);
     make_mean();
     await_relay(&peers[1]);
-    usleep((useconds_t)(2e6 * MATCHMAKING_POLL_EVERY)); /* and it has looked */
+    usleep((useconds_t)(2e6 * MATCHMAKING_POLL_EVERY)); /* and it has polled */
     begin_one(&peers[0], 2);
     all_agree();
 }

@@ -12,7 +12,7 @@ static struct stream *part_stream;
 static struct bytes message;
 static int ended, answered, code;
 
-static void look_for_group(void *context)
+static void read_grouped(void *context)
 {
     struct peer *p = context;
     p->grouped = averager_has_group(p->a);
@@ -83,7 +83,7 @@ static void slow_first_part_is_waited_for(void **state)
     open_all();
     peers[1].step.untriggered = 1; /* it sends only the messages that are sent here in its name */
     begin_all();
-    for (; loop_call(loop, look_for_group, &peers[0]), !peers[0].grouped; usleep(10000))
+    for (; loop_call(loop, read_grouped, &peers[0]), !peers[0].grouped; usleep(10000))
         assert_true(pl_seconds() < until);
     loop_call(loop, send_half, NULL);
     if (await_noted(&ended, 1, AVERAGER_FIRST_MESSAGE + 1))

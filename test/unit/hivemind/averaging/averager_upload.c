@@ -60,7 +60,7 @@ static void without_a_limit_it_sends_all(void **state)
 }
 
 static double time_limit; /* of the all-reduce that peer 0 is in */
-static void look(void *context)
+static void read_time_limit(void *context)
 {
     const struct allreduce *x = ((struct peer *)context)->a->round.x;
     if (x) time_limit = x->o.time_limit;
@@ -81,7 +81,7 @@ static double limit_of_first_round(struct bandwidth measured)
     for (size_t i = 0; i < 3; i++) loop_call(loop, enlarge, &peers[i]); /* as if of many values */
     peers[2].step.untriggered = 1;
     begin_all();
-    for (time_limit = 0; loop_call(loop, look, &peers[0]), !time_limit; usleep(10000))
+    for (time_limit = 0; loop_call(loop, read_time_limit, &peers[0]), !time_limit; usleep(10000))
         assert_true(pl_seconds() < until);
     return time_limit;
 }

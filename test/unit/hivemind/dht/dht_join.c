@@ -25,7 +25,7 @@ static void failed_join_says_why(void **state)
     loop_call(loop, upkeep_now, &n); /* looking after an empty table is no entry */
     nap(0.1);
     loop_call(loop, upkeep_now, &n);
-    assert_int_equal(look(&n).joined, 0);
+    assert_int_equal(read_status(&n).joined, 0);
     close_node(&n);
 }
 
@@ -48,7 +48,7 @@ static void begin_ping(void *context)
     dht_node_ping(c->from->dht, c->to, 0, on_pong, c);
 }
 
-/* Two that begin at the same time: either may look for the other a little too early. */
+/* Two that begin at the same time: either may search for the other a little too early. */
 static void entry_comes_later(void **state)
 {
     struct node early = { .dht = NULL }, entry = { .dht = NULL };
@@ -63,8 +63,8 @@ static void entry_comes_later(void **state)
     entry.listen = at;
     open_node(&entry, loop, NULL);
     began = pl_seconds();
-    while (!look(&early).joined && pl_seconds() - began < 10) nap(0.05);
-    assert_int_equal(look(&early).joined, 1); /* upkeep comes later than that */
+    while (!read_status(&early).joined && pl_seconds() - began < 10) nap(0.05);
+    assert_int_equal(read_status(&early).joined, 1); /* upkeep comes later than that */
     close_node(&early);
     close_node(&entry);
 }
@@ -75,7 +75,7 @@ static void enter(void *context)
     dht_node_enter(n->dht);
 }
 
-/* It may look around before it enters. */
+/* It may search before it enters. */
 static void held_node_joins_later(void **state)
 {
     struct node entry = { .dht = NULL }, n = { .dht = NULL, .options.hold = 1 };
@@ -84,7 +84,7 @@ static void held_node_joins_later(void **state)
     open_node(&n, loop, entry.address);
     nap(0.2);
     assert_int_equal(n.tries, 0);
-    assert_int_equal(look(&n).initial_answered, 0);
+    assert_int_equal(read_status(&n).initial_answered, 0);
     loop_call(loop, enter, &n);
     assert_true(await(&n.tries, 1));
     assert_true(n.joined);
@@ -112,7 +112,7 @@ static void behind_a_router(void **state)
         assert_true(hidden.joined);
         const double until = pl_seconds() + LIMIT;
         for (;;) {
-            s = look(&hidden);
+            s = read_status(&hidden);
             if ((relay ? s.relayed : !s.reachable) || pl_seconds() > until) break;
             nap(0.05);
         }
@@ -348,7 +348,7 @@ static void late_store(void **state)
     were_kept = kept_count;
     loop_call(loop, answer_kept, &n[1]);
     nap(0.1);
-    seen = look(&n[2]);
+    seen = read_status(&n[2]);
     for (int i = 0; i < 3; i++) close_node(&n[i]);
     assert_int_equal(stored, PL_OK);
     assert_int_equal(were_kept, 1);
@@ -376,7 +376,7 @@ static double joins_with(int count, double clock, double last)
     }
     open_node(&late, loop, n[count - 1].address);
     assert_true(late.joined);
-    offset = look(&late).clock_offset;
+    offset = read_status(&late).clock_offset;
     if (clock == last) {
         assert_int_equal(store(&late, "on time", NULL, 1, 60), PL_OK);
         assert_int_equal(get_number(&n[0], "on time", 1), 1);
@@ -424,7 +424,7 @@ static void clock_follows_a_majority(void **state)
     }
 }
 
-/* A swarm with tokens: members understand each other, others are refused and told so. */
+/* A swarm with tokens: members understand each other, others are refused, with the reason. */
 static void tokens(void **state)
 {
     struct rsa_key authority, keys[3];
@@ -447,14 +447,14 @@ static void tokens(void **state)
     assert_true(n[1].joined);
     assert_int_equal(store(&n[1], "members only", NULL, 1, 60), PL_OK);
     assert_int_equal(get_number(&n[0], "members only", 1), 1);
-    assert_int_equal(look(&n[0]).nodes, 1);
+    assert_int_equal(read_status(&n[0]).nodes, 1);
     open_node(&n[2], loop, n[0].address); /* its token has expired */
     assert_false(n[2].joined);
     assert_non_null(strstr(n[2].why.text, "expired"));
     open_node(&n[3], loop, n[0].address); /* has none */
     assert_false(n[3].joined);
     assert_non_null(strstr(n[3].why.text, "access token"));
-    assert_int_equal(look(&n[0]).nodes, 1);
+    assert_int_equal(read_status(&n[0]).nodes, 1);
     for (int i = 0; i < 4; i++) close_node(&n[i]);
     for (int i = 0; i < 3; i++) {
         auth_clear(&auths[i]);

@@ -12,7 +12,7 @@ static struct node nodes[NODES];
 static void stores_and_finds(void **state)
 {
     open_nodes(nodes, NODES, loop);
-    for (int i = 1; i < NODES; i++) assert_true(look(&nodes[i]).nodes >= (size_t)i - 1);
+    for (int i = 1; i < NODES; i++) assert_true(read_status(&nodes[i]).nodes >= (size_t)i - 1);
     assert_int_equal(store(&nodes[1], "a", NULL, 7, 600), PL_OK);
     for (int i = 0; i < NODES; i++)
         for (int latest = 0; latest <= 1; latest++)
@@ -61,14 +61,14 @@ static void expiry(void **state)
 static void clients(void **state)
 {
     struct node client = { .options = { .client_mode = 1 } };
-    size_t before = look(&nodes[0]).nodes;
+    size_t before = read_status(&nodes[0]).nodes;
     open_node(&client, loop, nodes[0].address);
     assert_true(client.joined);
     assert_int_equal(store(&client, "from a client", NULL, 3, 60), PL_OK);
     assert_int_equal(get_number(&nodes[6], "from a client", 0), 3);
     assert_int_equal(get_number(&client, "a", 1), 9);
-    assert_int_equal(look(&nodes[0]).nodes, before);
-    assert_int_equal(look(&client).records, 0); /* no peer could ask it */
+    assert_int_equal(read_status(&nodes[0]).nodes, before);
+    assert_int_equal(read_status(&client).records, 0); /* no peer could ask it */
     close_node(&client);
 }
 
@@ -85,7 +85,7 @@ static void newcomers_get_records(void **state)
     }
     while (!records && pl_seconds() < until) {
         nap(0.05);
-        for (int i = 0; i < 4; i++) records += look(&fresh[i]).records;
+        for (int i = 0; i < 4; i++) records += read_status(&fresh[i]).records;
     }
     assert_true(records > 0);
     for (int i = 0; i < 4; i++) close_node(&fresh[i]);
@@ -100,7 +100,7 @@ static void dead_nodes(void **state)
     assert_int_equal(get_number(&nodes[3], "kept", 1), 12);
     assert_int_equal(store(&nodes[4], "later", "x", 1, 700), PL_OK);
     for (int i = 0; i < 5; i++) { /* and are forgotten once they were missed */
-        struct dht_status s = look(&nodes[i]);
+        struct dht_status s = read_status(&nodes[i]);
         assert_true(s.nodes <= 8);
     }
     for (int i = 0; i < 5; i++) close_node(&nodes[i]);

@@ -52,7 +52,7 @@ struct node {
     int tries, joined;
     struct pl_err why;
     double clock;         /* set before opening: this far off */
-    const char *announce; /* the same: others are told this address */
+    const char *announce; /* the same: others are sent this address */
     int relay;
     const char *listen; /* NULL: any port */
 };
@@ -138,7 +138,7 @@ struct request {
     double in_s; /* until it expires */
     int latest, done, status, has_subkey;
     struct dht_result result;
-    struct dht_status look;
+    struct dht_status state;
 };
 
 static inline void on_stored(void *context, int status)
@@ -224,14 +224,14 @@ static inline size_t get_count(struct node *n, const char *key, int latest)
 static inline void begin_poll(void *context)
 {
     struct request *w = context;
-    dht_node_status(w->n->dht, &w->look);
+    dht_node_status(w->n->dht, &w->state);
 }
 
-static inline struct dht_status look(struct node *n)
+static inline struct dht_status read_status(struct node *n)
 {
     struct request w = { .n = n };
     loop_call(n->loop, begin_poll, &w);
-    return w.look;
+    return w.state;
 }
 
 #endif

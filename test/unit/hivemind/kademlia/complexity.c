@@ -121,7 +121,7 @@ static void make_store(struct bytes *b, size_t n)
     free(records);
 }
 
-/* The caller's node said again and again: the fields of one message are merged. */
+/* The caller's node repeated many times: the fields of one message are merged. */
 static void make_callers(struct bytes *b, size_t n)
 {
     struct dht_id self = { { 1 } };
@@ -269,7 +269,7 @@ static const struct work works[] = {
     { "declarations found", make_declarations, find_dictionary, 0 },
     { "a request for keys", make_keys, serve_find, 0 },
     { "a request to store", make_store, serve_store, 0 },
-    { "a caller said often", make_callers, serve_find, 0 },
+    { "a caller repeated", make_callers, serve_find, 0 },
     { "values that fill the store", make_signatures, fill_with_values, 0 },
     { "items that fill a dictionary", make_signatures, fill_with_items, 0 },
 };

@@ -197,7 +197,7 @@ static void late_nodes_are_passed_over(void **state)
     assert_int_equal(ask(), 1);
     s.now = 11;
     dht_search_pass(&s);
-    assert_false(dht_search_is_over(&s)); /* nobody has said a word */
+    assert_false(dht_search_is_over(&s)); /* nobody has replied */
     dht_search_clear(&s);
 }
 

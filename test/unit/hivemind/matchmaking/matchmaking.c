@@ -14,7 +14,7 @@ static void all_together(void **state)
         run_until(&w, 1030);
         same_group(&w, 0, n, n);
         for (size_t i = 0; i < n; i++)
-            assert_true(w.peer[i].looks < 40); /* three a second, not 540 */
+            assert_true(w.peer[i].polls < 40); /* three a second, not 540 */
         clear(&w);
     }
 }

@@ -5,7 +5,7 @@
 static struct world w;
 
 /* Two peers behind NAT, reachable only over connections that they have made, and an open one, which
- * comes when one of them has looked for a while: it leads both, though its time is later. The
+ * comes when one of them has searched for a while: it leads both, though its time is later. The
  * second knows from the beginning how it stands, the first finds out in the search. */
 static void peers_behind_nat_follow(void **state)
 {
@@ -59,7 +59,7 @@ static void banned(void **state)
     same_group(&w, 1, 6, 5);
     assert_false(w.peer[0].over);
     clear(&w);
-    make(&w, 2, 0, 0); /* with nobody else it asks, and its user is told */
+    make(&w, 2, 0, 0); /* with nobody else it asks, and its user gets a message */
     w.banned = 1;
     matchmaking_begin(&w.peer[1].m, w.now, 0, w.now + 60);
     run_until(&w, w.now + 2);

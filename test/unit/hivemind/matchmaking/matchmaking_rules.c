@@ -165,7 +165,7 @@ static void answered(double now, enum averaging_code code, const struct peer_id 
 static void began(size_t id_n, size_t n, const int *peers, size_t gathered)
 {
     Hivemind__MessageFromLeader m = HIVEMIND__MESSAGE_FROM_LEADER__INIT;
-    ProtobufCBinaryData ids[4], said[4];
+    ProtobufCBinaryData ids[4], gathers[4];
     struct peer_id id[4];
     uint8_t group_id[DHT_ID_BYTES + 1] = { 7 };
     struct bytes out = { 0 };
@@ -173,12 +173,12 @@ static void began(size_t id_n, size_t n, const int *peers, size_t gathered)
         id[i] = id_of(peers[i]);
         ids[i] = message_bytes(id[i].bytes, id[i].length);
     }
-    for (size_t i = 0; i < gathered; i++) said[i] = message_bytes(gather, sizeof gather);
+    for (size_t i = 0; i < gathered; i++) gathers[i] = message_bytes(gather, sizeof gather);
     m.code = MSG_BEGIN_ALLREDUCE;
     m.group_id = message_bytes(group_id, id_n);
     m.ordered_peer_ids = ids;
     m.n_ordered_peer_ids = n;
-    m.gathered = said;
+    m.gathered = gathers;
     m.n_gathered = gathered;
     assert_int_equal(message_pack(&out, &m.base), 0);
     matchmaking_message(&t.m, START + 1, bytes_at(&out), bytes_length(&out));

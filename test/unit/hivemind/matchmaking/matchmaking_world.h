@@ -14,7 +14,7 @@
 #define LATENCY 0.01
 
 struct event {
-    enum { LOOKED, REQUEST, ANSWER, LEADER_GONE, ASKER_GONE } kind;
+    enum { POLLED, REQUEST, ANSWER, LEADER_GONE, ASKER_GONE } kind;
     double at;
     size_t to;
     void *stream;
@@ -33,7 +33,7 @@ struct peer {
     size_t self;
     double declared;
     struct stream *asked;
-    int over, status, looks, frozen, abandoned, disbanded;
+    int over, status, polls, frozen, abandoned, disbanded;
     struct peer_id abandoned_by;
     int unreachable; /* only open ones reach it */
 };
@@ -72,11 +72,11 @@ static inline void on_declare(void *context, double expiration, int active)
 {
     ((struct peer *)context)->declared = active ? expiration : 0;
 }
-static inline void on_look_up(void *context)
+static inline void on_poll(void *context)
 {
     struct peer *p = context;
-    p->looks++;
-    add(p->w, (struct event){ .kind = LOOKED, .to = p->self }, NULL, 0);
+    p->polls++;
+    add(p->w, (struct event){ .kind = POLLED, .to = p->self }, NULL, 0);
 }
 static inline void on_ask(void *context, const struct peer_id *leader, const uint8_t *data,
                           size_t n)
@@ -154,10 +154,9 @@ static inline void on_abandoned(void *context, const struct peer_id *leader, int
     p->disbanded += has_disbanded;
     p->abandoned_by = *leader;
 }
-static const struct matchmaking_callbacks port = { on_declare, on_look_up,   on_ask,
-                                                   on_leave,   on_answer,    refuses,
-                                                   is_absent,  is_expected,  is_paused,
-                                                   is_proven,  on_abandoned, on_over };
+static const struct matchmaking_callbacks port = { on_declare, on_poll,   on_ask,       on_leave,
+                                                   on_answer,  refuses,   is_absent,    is_expected,
+                                                   is_paused,  is_proven, on_abandoned, on_over };
 
 static inline void make(struct world *w, size_t count, size_t clients, size_t target)
 {
@@ -186,7 +185,7 @@ static inline void happen(struct world *w, struct event *e)
     struct peer *p = &w->peer[e->to];
     struct stream *s = e->stream;
     if (p->frozen) return;
-    if (e->kind == LOOKED) {
+    if (e->kind == POLLED) {
         struct matchmaking_candidate found[PEERS_MAX];
         size_t n = 0;
         for (size_t i = 0; i < w->count; i++)

@@ -12,10 +12,10 @@ static void make(struct group *g, const double *bandwidth, const enum group_mode
 {
     memset(g, 0, sizeof *g);
     for (size_t i = 0; i < n; i++) {
-        const struct gather said = { .bandwidth = bandwidth[i], .mode = mode ? mode[i] : 0 };
+        const struct gather gather = { .bandwidth = bandwidth[i], .mode = mode ? mode[i] : 0 };
         struct peer_id id = { .length = 34, .bytes = { 0x12, 0x20, (uint8_t)i } };
         struct bytes out = { 0 };
-        assert_int_equal(gather_write(&out, &said), PL_OK);
+        assert_int_equal(gather_write(&out, &gather), PL_OK);
         assert_int_equal(group_add(g, &id, bytes_at(&out), bytes_length(&out), NULL), PL_OK);
         bytes_clear(&out);
     }

@@ -30,7 +30,7 @@ struct peer {
     const char *algorithm, *join;
     float w[W], b[B], big[BIG], zeros[BIG];
     int64_t steps;              /* inner ones */
-    int64_t number_of_last;     /* as the local optimizer was told it */
+    int64_t number_of_last;     /* as the local optimizer was given it */
     float after[EPOCHS + 2][N]; /* x right after each outer step */
     size_t group[EPOCHS + 2];
     int loads, warnings, failed_rounds;

@@ -39,10 +39,10 @@ static size_t poll(struct claims *c, struct progress_record *records, size_t cou
 
 static void meet(struct claims *c, const struct progress_record *with, size_t count)
 {
-    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct group g = { 0 };
     for (size_t i = 0; i < count; i++)
-        assert_int_equal(group_add(&g, &with[i].peer, said, sizeof said, NULL), PL_OK);
+        assert_int_equal(group_add(&g, &with[i].peer, gather, sizeof gather, NULL), PL_OK);
     claims_round(c, &g);
     group_clear(&g);
 }
@@ -278,10 +278,10 @@ static void a_newcomer_among_false_records(void **state)
 {
     struct progress_record r[3], mate = at(1, 11);
     struct claims c = { .own = -1 };
-    const int64_t told[] = { 0, 11, HUGE_EPOCH };
+    const int64_t reported[] = { 0, 11, HUGE_EPOCH };
 #define POLL(now) \
-    (r[0] = r[1] = r[2] = mate, r[0].epoch = told[0], r[1].epoch = told[1], r[2].epoch = told[2], \
-     r[0].owner[0] = 8, r[2].owner[0] = 9, poll(&c, r, 3, now))
+    (r[0] = r[1] = r[2] = mate, r[0].epoch = reported[0], r[1].epoch = reported[1], \
+     r[2].epoch = reported[2], r[0].owner[0] = 8, r[2].owner[0] = 9, poll(&c, r, 3, now))
     assert_int_equal(POLL(100), 1);
     assert_true(r[0].epoch == HUGE_EPOCH);
     assert_true(claims_lead(&c, 0, 100) == HUGE_EPOCH);

@@ -12,7 +12,7 @@ static struct progress_record report_of(uint8_t number, double time)
 
 static void absent_peer_does_not_count(void **state)
 {
-    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct progress_record r[3] = { report_of(9, 100), report_of(5, 101), report_of(7, 102) };
     struct liveness a = { 0 };
     struct group g = { 0 };
@@ -20,7 +20,7 @@ static void absent_peer_does_not_count(void **state)
     liveness_round(&a, NULL, 103); /* no peer is known yet */
     assert_int_equal(liveness_update(&a, r, 3, 103, &n), PL_OK);
     assert_int_equal(n, 3);
-    assert_int_equal(group_add(&g, &r[1].peer, said, sizeof said, NULL), PL_OK);
+    assert_int_equal(group_add(&g, &r[1].peer, gather, sizeof gather, NULL), PL_OK);
     liveness_round(&a, &g, 101.5); /* the third has reported since, the first has not */
     assert_int_equal(liveness_update(&a, r, 3, 104, &n), PL_OK);
     assert_int_equal(n, 2);
@@ -31,7 +31,7 @@ static void absent_peer_does_not_count(void **state)
     assert_int_equal(liveness_update(&a, r, 3, 106, &n), PL_OK);
     assert_int_equal(n, 1);
     assert_int_equal(r[0].peer.bytes[2], 7);
-    r[0] = report_of(9, 106.5); /* it lives; of the others this look finds nothing */
+    r[0] = report_of(9, 106.5); /* it lives; of the others this poll finds nothing */
     assert_int_equal(liveness_update(&a, r, 1, 107, &n), PL_OK);
     assert_int_equal(n, 1);
     r[0] = report_of(5, 90);
@@ -50,16 +50,16 @@ static void absent_peer_does_not_count(void **state)
  * been in one, or for every sixteenth. Rounds without a group say nothing about it. */
 static void peer_that_never_comes_is_absent(void **state)
 {
-    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct liveness a = { 0 };
     struct group with = { 0 }, without = { 0 };
     const struct peer_id talker = report_of(9, 0).peer, other = report_of(5, 0).peer;
     int counted = 0;
     for (uint8_t number = 5; number <= 9; number += 2) {
         const struct progress_record r = report_of(number, 0);
-        assert_int_equal(group_add(&with, &r.peer, said, sizeof said, NULL), PL_OK);
+        assert_int_equal(group_add(&with, &r.peer, gather, sizeof gather, NULL), PL_OK);
         if (number < 9)
-            assert_int_equal(group_add(&without, &r.peer, said, sizeof said, NULL), PL_OK);
+            assert_int_equal(group_add(&without, &r.peer, gather, sizeof gather, NULL), PL_OK);
     }
     for (int round = 0; round < 60; round++) {
         const int alone = round == 1, comes = round == 40;
@@ -87,14 +87,14 @@ static void peer_that_never_comes_is_absent(void **state)
  * of two among six that takes five times as many rounds. */
 static void unmet_peer_has_no_samples(void **state)
 {
-    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct liveness a = { 0 };
     struct group pair = { 0 }, with = { 0 };
     struct progress_record r[5] = { report_of(1, 0), report_of(2, 0), report_of(9, 0) };
     size_t n;
     for (int i = 0; i < 2; i++)
-        assert_int_equal(group_add(&pair, &r[i].peer, said, sizeof said, NULL), PL_OK);
-    assert_int_equal(group_add(&with, &r[2].peer, said, sizeof said, NULL), PL_OK);
+        assert_int_equal(group_add(&pair, &r[i].peer, gather, sizeof gather, NULL), PL_OK);
+    assert_int_equal(group_add(&with, &r[2].peer, gather, sizeof gather, NULL), PL_OK);
     for (int limited = 0; limited <= 1; limited++) {
         for (int round = 0; round < 140; round++) {
             const int due = limited ? round / 5 : round;
@@ -127,7 +127,7 @@ static void unmet_peer_has_no_samples(void **state)
  * it in, among all of the part's peers. */
 static void parts_count_as_they_are(void **state)
 {
-    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     const struct peer_id mate = report_of(5, 0).peer;
     struct liveness a = { 0 };
     struct group g = { 0 };
@@ -141,8 +141,8 @@ static void parts_count_as_they_are(void **state)
         assert_true(r[0].samples == 7 && r[1].samples == 7);
         assert_float_equal(a.list[0].due, round * 0.1, 1e-9);
         if (!round) {
-            group_add(&g, &r[1].peer, said, sizeof said, NULL);
-            group_add(&g, &mate, said, sizeof said, NULL);
+            group_add(&g, &r[1].peer, gather, sizeof gather, NULL);
+            group_add(&g, &mate, gather, sizeof gather, NULL);
         }
         liveness_note_group(&a, &g); /* one other of ten */
     }
@@ -200,18 +200,19 @@ static void reports_count_until_they_are_missed(void **state)
  * three. */
 static void newcomers_have_shown_nothing(void **state)
 {
-    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct liveness a = { 0 };
     struct group g = { 0 };
     struct progress_record r[16];
     size_t n;
     for (uint8_t k = 0; k < 16; k++) r[k] = report_of(k, 100);
     assert_int_equal(liveness_update(&a, r, 1, 100, &n), PL_OK);
-    assert_int_equal(group_add(&g, &r[15].peer, said, sizeof said, NULL), PL_OK); /* ourselves */
+    assert_int_equal(group_add(&g, &r[15].peer, gather, sizeof gather, NULL),
+                     PL_OK);     /* ourselves */
     liveness_note_group(&a, &g); /* alone: nobody has been met */
     assert_int_equal(liveness_update(&a, r, 2, 101, &n), PL_OK);
     assert_false(r[0].is_new || r[1].is_new);
-    assert_int_equal(group_add(&g, &r[0].peer, said, sizeof said, NULL), PL_OK);
+    assert_int_equal(group_add(&g, &r[0].peer, gather, sizeof gather, NULL), PL_OK);
     liveness_note_group(&a, &g);
     for (int round = 0; round < 8; round++) {
         const int waits = round % 4 == 0; /* in vain in rounds 0 and 4 */
@@ -227,7 +228,7 @@ static void newcomers_have_shown_nothing(void **state)
     a.has_waited = 1;
     assert_int_equal(liveness_update(&a, r, 15, 110, &n), PL_OK);
     for (int k = 3; k < 15; k++)
-        assert_int_equal(group_add(&g, &r[k].peer, said, sizeof said, NULL), PL_OK);
+        assert_int_equal(group_add(&g, &r[k].peer, gather, sizeof gather, NULL), PL_OK);
     liveness_note_group(&a, &g); /* twelve that are new, and two that are not */
     assert_float_equal(liveness_newcomers(&a, 0), 6, 0);
     assert_float_equal(liveness_newcomers(&a, 1), 1, 0);

@@ -273,12 +273,12 @@ static void dashboard_shows_reports(void **state)
     struct dashboard_metrics m[] = { { .key = "aa", .record = { 3, 2, 10, 4, 2 } },
                                      { .key = "bb", .record = { 3, 1, 10, 4, 2 } } };
     struct dashboard_report r[] = { { "bb", sample }, { "nobody", sample } };
-    struct dashboard_snapshot look = { .time = 1000,
-                                       .metrics = m,
-                                       .metrics_count = 2,
-                                       .report = r,
-                                       .report_count = 2,
-                                       .searching = 2 };
+    struct dashboard_snapshot snapshot = { .time = 1000,
+                                           .metrics = m,
+                                           .metrics_count = 2,
+                                           .report = r,
+                                           .report_count = 2,
+                                           .searching = 2 };
     struct dashboard_options o = { .run = "r", .target_batch = 100 };
     char folder[] = "/tmp/potluck-report-XXXXXX", path[100], command[100];
     struct dashboard *d;
@@ -287,13 +287,13 @@ static void dashboard_shows_reports(void **state)
     r[1].record.sent = INT64_MAX; /* no peer of this run: does not count */
     assert_non_null(mkdtemp(folder));
     assert_int_equal(dashboard_open(&d, NULL, &o, NULL), PL_OK);
-    assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
+    assert_int_equal(dashboard_update(d, &snapshot, NULL), PL_OK);
     r[0].record.sent = INT64_MAX; /* a claim is bounded */
-    look.time += 20;
-    assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
+    snapshot.time += 20;
+    assert_int_equal(dashboard_update(d, &snapshot, NULL), PL_OK);
     r[0].record.sent = 1000;
-    look.time += 20;
-    assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
+    snapshot.time += 20;
+    assert_int_equal(dashboard_update(d, &snapshot, NULL), PL_OK);
     assert_int_equal(dashboard_export(d, folder, NULL), PL_OK);
     snprintf(path, sizeof path, "%s/api/state.json", folder);
     now = json_load_file(path, 0, NULL);

@@ -16,8 +16,8 @@
  * steps with those that came; a peer that is behind loads the state. Peer 0 is us. */
 struct peer {
     int64_t epoch, samples, target, batch;
-    double speed, next, told; /* told: its record's time */
-    double waits;             /* since; 0: it trains */
+    double speed, next, reported; /* reported: its record's time */
+    double waits;                 /* since; 0: it trains */
 };
 struct world {
     struct peer peer[PEERS];
@@ -59,7 +59,7 @@ static void begin(struct world *w, struct peer *p, int64_t epoch)
     p->epoch = epoch;
     p->samples = 0;
     p->waits = 0;
-    p->told = w->now;
+    p->reported = w->now;
     p->next = w->now + (double)p->batch / p->speed * uniform(w, 0.7, 1.4);
 }
 
@@ -73,7 +73,7 @@ static void batch(struct world *w, struct peer *p)
         return;
     }
     p->samples += p->batch;
-    p->told = w->now;
+    p->reported = w->now;
     p->next = w->now + (double)p->batch / p->speed * uniform(w, 0.7, 1.4);
     if (sum_at(w, p->epoch) >= p->target) p->waits = w->now;
 }
@@ -94,8 +94,8 @@ static int step(struct world *w, struct peer *p)
     return us;
 }
 
-/* A look at the records, which say of speeds what was measured. */
-static int look(struct world *w, struct pl_err *say)
+/* A poll of the records, which say of speeds what was measured. */
+static int poll_records(struct world *w, struct pl_err *say)
 {
     struct progress_record r[PEERS] = { 0 };
     for (size_t i = 0; i < w->count; i++) {
@@ -103,14 +103,14 @@ static int look(struct world *w, struct pl_err *say)
         r[i] = (struct progress_record){ .peer = { 2, { 0, (uint8_t)i } },
                                          .epoch = p->epoch,
                                          .samples = p->samples,
-                                         .time = p->told,
+                                         .time = p->reported,
                                          .samples_per_second = p->speed * uniform(w, 0.7, 1.3),
                                          .client_mode = i == 3 };
     }
     return target_watch_update(&w->watch, r + 1, w->count - 1, r, w->peer[0].target, w->now, say);
 }
 
-/* 1: something was told within this many seconds. */
+/* 1: something was reported within this many seconds. */
 static int watched(struct world *w, double seconds, double every, struct pl_err *say)
 {
     double end = w->now + seconds, at = w->now;
@@ -122,7 +122,7 @@ static int watched(struct world *w, double seconds, double every, struct pl_err 
             if (p->waits > 0 && w->now >= p->waits + GATHER) fresh |= step(w, p);
         }
         if (!fresh && (w->now < at || w->peer[0].waits > 0)) continue; /* no poll while we wait */
-        if (look(w, say)) return 1;
+        if (poll_records(w, say)) return 1;
         at = w->now + every * uniform(w, 0.5, 2);
     }
     return 0;
@@ -167,17 +167,17 @@ static void our_larger_target_is_reported(void **state)
 
 static void our_smaller_target_is_reported(void **state)
 {
-    int told = 0;
+    int reported = 0;
     for (uint64_t seed = 0; seed < 100; seed++) {
         struct pl_err say = { "" };
         struct world w;
         world_uneven(&w, 4, seed, 0);
-        told += watched(&w, 120, 1, &say);
+        reported += watched(&w, 120, 1, &say);
         if (say.text[0])
             assert_non_null(
                 strstr(say.text, "no peer joined our last 3 steps at --target-batch 16"));
     }
-    assert_true(told > 90);
+    assert_true(reported > 90);
 }
 
 /* One newcomer steps by itself again and again, the others take its state over. */
@@ -192,7 +192,7 @@ static void smaller_target_of_one_peer_is_reported(void **state)
     }
 }
 
-/* A half that was away comes back many epochs ahead; records that vanish; one look in a long
+/* A half that was away comes back many epochs ahead; records that vanish; one poll in a long
  * time. */
 static void epoch_jumps_are_not_another_target(void **state)
 {

@@ -1,4 +1,4 @@
-/* declarations.c - declarations of peers that look for a group: whose declarations count, and how
+/* declarations.c - declarations of peers that search for a group: whose declarations count, and how
  * much. */
 #include "net/hivemind/moderation/auth.h"
 #include "net/hivemind/kademlia/dht_result.h"
@@ -157,8 +157,8 @@ static void plain_answers_have_an_allowance(void **state)
 }
 
 /* Node `teller`'s report about `named`. */
-static void tell(struct dht_result *r, const struct peer_id *teller, const struct peer_id *named,
-                 int active, double expiration)
+static void report(struct dht_result *r, const struct peer_id *teller, const struct peer_id *named,
+                   int active, double expiration)
 {
     const struct dht_reporter from = { .peer = teller };
     const struct dht_id key_id = { { 7 } };
@@ -181,10 +181,10 @@ static void withdrawal_by_another_peer_is_a_hint(void **state)
                          node = peer_number(4);
     struct dht_result r;
     dht_result_init(&r);
-    tell(&r, &attacker, &a, 0, 900); /* hidden by one, shown by another */
-    tell(&r, &node, &a, 1, 15);
-    tell(&r, &b, &b, 1, 16); /* its own word, and others' */
-    tell(&r, &attacker, &b, 0, 900);
+    report(&r, &attacker, &a, 0, 900); /* hidden by one, shown by another */
+    report(&r, &node, &a, 1, 15);
+    report(&r, &b, &b, 1, 16); /* its own word, and others' */
+    report(&r, &attacker, &b, 0, 900);
     assert_int_equal(dht_result_finish(&r, 1), PL_OK);
     assert_int_equal(r.claim_count, 2);
     assert_true(peer_id_equal(&r.claims[0].peer, &a) && r.claims[0].expiration == 15 &&
@@ -201,10 +201,10 @@ static void withdrawal_by_another_peer_is_a_hint(void **state)
     }
     dht_result_clear(&r);
     dht_result_init(&r);
-    tell(&r, &a, &a, 0, nextafter(15, 16)); /* it has found a group; another is behind */
-    tell(&r, &node, &a, 1, 15);
-    for (int i = 0; i < 20; i++) tell(&r, &attacker, &b, 1, 100 + i);
-    for (int i = 0; i < 2; i++) tell(&r, &node, &b, 1, 17);
+    report(&r, &a, &a, 0, nextafter(15, 16)); /* it has found a group; another is behind */
+    report(&r, &node, &a, 1, 15);
+    for (int i = 0; i < 20; i++) report(&r, &attacker, &b, 1, 100 + i);
+    for (int i = 0; i < 2; i++) report(&r, &node, &b, 1, 17);
     assert_int_equal(dht_result_finish(&r, 1), PL_OK);
     assert_int_equal(r.claim_count, DHT_CLAIMS_OF_PEER);
     assert_true(peer_id_equal(&r.claims[0].peer, &b));
@@ -220,7 +220,7 @@ static void claims_are_sorted_out(void **state)
     static const struct {
         int teller, named, active;
         double expiration;
-    } told[] = {
+    } claims[] = {
         { NODE, C, 1, 17 },  { A, A, 1, 15 },     { OTHER, B, 1, 17 }, { NODE, A, 1, 15 },
         { OTHER, C, 1, 18 }, { B, B, 0, 16 },     { OTHER, A, 1, 20 }, { NODE, B, 1, 15 },
         { NODE, A, 0, 30 },  { OTHER, C, 1, 17 }, { A, A, 1, 14 },
@@ -236,13 +236,13 @@ static void claims_are_sorted_out(void **state)
     for (int i = 0; i < PEERS; i++) peer[i] = peer_number((uint8_t)(i + 1));
     for (int turn = 0; turn < 2; turn++) {
         dht_result_init(&r);
-        for (size_t i = 0; i < PL_COUNT(told); i++) {
-            const size_t k = turn ? PL_COUNT(told) - 1 - i : i;
-            tell(&r, &peer[told[k].teller], &peer[told[k].named], told[k].active,
-                 told[k].expiration);
+        for (size_t i = 0; i < PL_COUNT(claims); i++) {
+            const size_t k = turn ? PL_COUNT(claims) - 1 - i : i;
+            report(&r, &peer[claims[k].teller], &peer[claims[k].named], claims[k].active,
+                   claims[k].expiration);
         }
         assert_int_equal(dht_result_copy(&copy, &r), PL_OK);
-        assert_int_equal(copy.claim_count, PL_COUNT(told));
+        assert_int_equal(copy.claim_count, PL_COUNT(claims));
         dht_result_clear(&r);
         assert_int_equal(dht_result_finish(&copy, 1), PL_OK);
         assert_int_equal(copy.claim_count, PL_COUNT(want));

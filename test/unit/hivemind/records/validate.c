@@ -37,7 +37,7 @@ static int check_text(const char *subkey, const char *value)
     return record_check(&mine, &r, NULL);
 }
 
-/* Two owners that differ, also of one length, are refused before any key is looked at. */
+/* Two owners that differ, also of one length, are refused before any key is checked. */
 static int owners_differ(const char *subkey)
 {
     struct record r = { .key = (const uint8_t *)"k",

@@ -21,7 +21,7 @@ static void a_stream_that_stalls(void **state)
     assert_non_null(strstr(err.text, "491519 bytes within 30 s"));
     p.bytes++;
     assert_int_equal(state_pace_check(&p, 1060, 1 << 30, NULL), PL_OK);
-    /* A window that is looked at late is as long as it was. */
+    /* A window that is read late is as long as it was. */
     p.bytes += 2 * least - 1;
     assert_int_equal(state_pace_check(&p, 1120, 1 << 30, NULL), PL_EAGAIN);
 }

@@ -3,7 +3,7 @@
 #include "training_world.h"
 #include "net/hivemind/training/training_internal.h"
 
-#define WAIT 0.05 /* s between two looks */
+#define WAIT 0.05 /* s between two polls */
 
 static void nap(void) { nanosleep(&(struct timespec){ 0, (long)(WAIT * 1e9) }, NULL); }
 

@@ -106,7 +106,7 @@ static int is_left_out(void)
     return third.reported > 0 && third.reported <= third.missed;
 }
 
-/* A round that does not wait for it may end between two looks. */
+/* A round that does not wait for it may end between two polls. */
 static int third_counts(void)
 {
     int tries = 0;
@@ -173,7 +173,7 @@ static void peer_that_only_reports_is_excluded(void **state)
 }
 
 /* Two train in step; a third claims to be ahead, and has no state. They
- * go on with their common steps, and never leave them to look for it. */
+ * go on with their common steps, and never leave them to search for it. */
 static void claimed_lead_is_not_followed(void **state)
 {
     static const int64_t leads[] = { 1, 2, 30, INT64_MAX / 2 };
@@ -246,7 +246,7 @@ static void leaving_peer_withdraws_its_report(void **state)
 {
     pl_backend_ref(&be);
     for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
-    training_enter(peers[0].c, 0); /* it only looks */
+    training_enter(peers[0].c, 0); /* it only polls */
     peers[1].nap = 0.04;
     peers[1].epochs = 3;
     train_loop(&peers[1]);
@@ -263,7 +263,7 @@ static void a_name_claimed_before_its_peer_reports(void **state)
     struct training_view v;
     pl_backend_ref(&be);
     for (int i = 0; i < 3; i++) open_peer(&peers[i], i);
-    training_enter(peers[0].c, 0); /* it only looks */
+    training_enter(peers[0].c, 0); /* it only polls */
     training_enter(peers[1].c, 0);
     peers[2].claim.peer = *host_id(peers[1].host);
     report_and_vanish(&peers[2]);
@@ -302,26 +302,26 @@ static void on_found(void *context, int status, const struct dht_result *r)
 
 static struct found found;
 
-static void look(void *context)
+static void poll_run(void *context)
 {
     struct peer *p = context;
     struct dht_id key;
     if (!dht_id_of_text(&key, "toy_progress")) dht_node_get(p->dht, &key, 1, on_found, &found);
 }
 
-static void look_at_part(void *context)
+static void poll_part(void *context)
 {
     struct peer *p = context;
     dht_node_get(p->dht, &p->c->report.key[1], 1, on_found, &found);
 }
 
 /* Until it has found this many peers' own records; within half of a record's life. */
-static int finds_alone(loop_fn *looks, size_t wanted)
+static int finds_alone(loop_fn *request, size_t wanted)
 {
     const double until = pl_seconds() + PROGRESS_LIFE / 2;
     do {
         const int before = noted(&found.ended);
-        loop_call(peers[0].loop, looks, &peers[0]);
+        loop_call(peers[0].loop, request, &peers[0]);
         assert_true(await_noted(&found.ended, before + 1, LIMIT));
     } while (found.alone != wanted && pl_seconds() < until);
     return found.alone == wanted;
@@ -370,8 +370,8 @@ static void records_move_with_the_size_of_the_run(void **state)
         assert_true(await_noted(&peers[i].stored, before + 1, LIMIT));
     }
     assert_true(reaches_level(0));
-    assert_true(finds_alone(look, 1));
-    assert_true(finds_alone(look_at_part, 0));
+    assert_true(finds_alone(poll_run, 1));
+    assert_true(finds_alone(poll_part, 0));
     part_peers = 0;
 }
 
@@ -380,15 +380,15 @@ static void records_move_with_the_size_of_the_run(void **state)
  * counted once, and the two go on with their common steps. */
 static void parts_and_old_peers_count_once(void **state)
 {
-    int looks = 0;
+    int polls = 0;
     part_peers = 1;
     begin_with_two(0);
     assert_true(third_counts());
     do {
         report_and_vanish(&peers[2]);
-        loop_call(peers[2].loop, look, &peers[2]);
-        assert_true(await_noted(&found.ended, ++looks, LIMIT));
-    } while ((found.in_sums != 2 || found.alone != 1) && looks < 100);
+        loop_call(peers[2].loop, poll_run, &peers[2]);
+        assert_true(await_noted(&found.ended, ++polls, LIMIT));
+    } while ((found.in_sums != 2 || found.alone != 1) && polls < 100);
     assert_int_equal(found.in_sums, 2);
     assert_int_equal(found.alone, 1);
     assert_true(steps(3));

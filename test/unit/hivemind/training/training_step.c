@@ -213,7 +213,7 @@ static void only_peers_with_samples_report(void **state)
     }
 }
 
-/* A state replaces the parameters of a peer that still looks for a group: the group forms without
+/* A state replaces the parameters of a peer that still searches for a group: the group forms without
  * it, and no peer gets a mean with values of the epoch that it has left. */
 static void replaced_parameters_are_given_to_nobody(void **state)
 {

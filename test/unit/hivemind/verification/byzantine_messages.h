@@ -87,7 +87,7 @@ static enum fate commit_to_other_aggregates(const struct verifier *r, size_t to,
     memset(body, 7, PL_HASH_BYTES);
     return CHANGED;
 }
-/* One is told otherwise than the others. */
+/* One gets another message than the others. */
 static enum fate equivocate(const struct verifier *r, size_t to, int stage, uint8_t *body,
                             size_t *n)
 {

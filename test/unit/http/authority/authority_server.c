@@ -137,7 +137,7 @@ static void the_list_is_followed(void **state)
     assert_int_equal(ask(), PL_OK);
 }
 
-/* So many wrong tokens of one address are looked at in a minute; after that it hears of it. The right
+/* So many wrong tokens of one address are checked in a minute; after that it hears of it. The right
  * secret always enters. */
 static void wrong_tokens_are_counted(void **state)
 {

@@ -119,7 +119,7 @@ static void processes_share_a_folder(void **state)
         assert_int_equal(waitpid(child[k], &status, 0), child[k]);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
-    assert_true(in_folder('r') <= 40 * 3032); /* each may be ahead of its own look */
+    assert_true(in_folder('r') <= 40 * 3032); /* each may be ahead of its own reading */
     assert_int_equal(in_folder(0), 0);
 }
 

@@ -177,7 +177,7 @@ static void digests(void **state)
         assert_int_equal(parse(line, "http://h/l"), PL_EFORMAT);
         assert_non_null(strstr(err.text, "is not a SHA-256 digest"));
     }
-    for (size_t i = 0; i < 64; i++) { /* each place is looked at */
+    for (size_t i = 0; i < 64; i++) { /* each place is read */
         snprintf(line, sizeof line, "a %s", SHA);
         line[2 + i] = 'x';
         assert_int_equal(parse(line, "http://h/l"), PL_EFORMAT);

@@ -26,7 +26,7 @@ static void is_in(const char *folder, const char *name, const char *words)
 static void a_training_here_has_an_end(void **state)
 {
     struct dashboard_metrics m = metrics(DASHBOARD_THIS, 40, 8, 16, 2, 1);
-    struct dashboard_snapshot look = {
+    struct dashboard_snapshot snapshot = {
         .time = 1000, .metrics = &m, .metrics_count = 1, .step_s = 2
     };
     struct dashboard_options o = { .run = "alone", .total_steps = 100 };
@@ -35,7 +35,7 @@ static void a_training_here_has_an_end(void **state)
     char *text;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
-    assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
+    assert_int_equal(dashboard_update(d, &snapshot, NULL), PL_OK);
     text = feed(http_server_port(s), "/api/state.json");
     assert_true(real(text, "schedule_eta") == 120); /* 60 steps of 2 s */
     free(text);
@@ -51,7 +51,7 @@ static void feeds_say_what_was_seen(void **state)
     struct dashboard_metrics m[] = { metrics("aa", 7, 2, 100, 60, 20),
                                      metrics("bb", 7, 1, 50, 20, 20) };
     struct dashboard_progress p[] = { progress("aa", 7, 300, 3, 0), progress("cc", 7, 100, 1, 1) };
-    struct dashboard_snapshot look = {
+    struct dashboard_snapshot snapshot = {
         .time = 1000, .metrics = m, .metrics_count = 2, .progress = p, .progress_count = 2
     };
     struct distance far = { .peer = p[0].record.peer, .rtt_s = 0.25 };
@@ -69,13 +69,13 @@ static void feeds_say_what_was_seen(void **state)
     resources_init(&peer, 4096);
     peer.limited = 3;
     peer.system.used[RESOURCE_RECORDS] = 1234;
-    look.resources = &peer;
+    snapshot.resources = &peer;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
     port = http_server_port(s);
-    look.distance = &far;
-    look.distance_count = 1;
-    assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
+    snapshot.distance = &far;
+    snapshot.distance_count = 1;
+    assert_int_equal(dashboard_update(d, &snapshot, NULL), PL_OK);
     text = feed(port, "/api/state.json");
     assert_true(real(text, "loss") == 2); /* (60 + 20) / (20 + 20) */
     assert_true(real(text, "step") == 7);
@@ -116,9 +116,9 @@ static void feeds_say_what_was_seen(void **state)
     answers(port, "GET", "/metrics", "potluck_samples{");
     answers(port, "GET", "/", "<h1>Training transformers together</h1>");
     answers(port, "GET", "/data.js", "\"live\":true");
-    look.time = 1030;
+    snapshot.time = 1030;
     m[0].record.step = 8;
-    assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
+    assert_int_equal(dashboard_update(d, &snapshot, NULL), PL_OK);
     text = feed(port, "/api/history.json");
     assert_non_null(strstr(text, "\"loss\":[2.0,2.0]"));
     free(text);
@@ -152,12 +152,12 @@ static void wild_claims_stay_numbers(void **state)
     };
     struct dashboard_progress p[] = { progress("aa", INT64_MAX, INT64_MAX, INFINITY, 0),
                                       progress("bb", 3, INT64_MAX, NAN, 0) };
-    struct dashboard_snapshot look = { .time = 1000,
-                                       .metrics = m,
-                                       .metrics_count = 3,
-                                       .progress = p,
-                                       .progress_count = 2,
-                                       .problem = "a problem" };
+    struct dashboard_snapshot snapshot = { .time = 1000,
+                                           .metrics = m,
+                                           .metrics_count = 3,
+                                           .progress = p,
+                                           .progress_count = 2,
+                                           .problem = "a problem" };
     struct dashboard_options o = { .run = "r", .target_batch = 100 };
     struct http_server *s;
     struct dashboard *d;
@@ -166,8 +166,8 @@ static void wild_claims_stay_numbers(void **state)
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
     for (int i = 0; i < 3; i++) {
-        look.time += 20;
-        assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
+        snapshot.time += 20;
+        assert_int_equal(dashboard_update(d, &snapshot, NULL), PL_OK);
     }
     text = feed(http_server_port(s), "/api/state.json");
     assert_true(real(text, "loss") == 3); /* the sane one's */
@@ -188,7 +188,7 @@ static void a_large_swarm(void **state)
     enum { PEERS = 10000 };
     struct dashboard_metrics *m = calloc(PEERS, sizeof *m);
     struct dashboard_progress *p = calloc(PEERS, sizeof *p);
-    struct dashboard_snapshot look = {
+    struct dashboard_snapshot snapshot = {
         .time = 1000, .metrics = m, .metrics_count = PEERS, .progress = p, .progress_count = PEERS
     };
     struct dashboard_options o = { .run = "r", .target_batch = 1e6 };
@@ -203,7 +203,7 @@ static void a_large_swarm(void **state)
     }
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
-    assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
+    assert_int_equal(dashboard_update(d, &snapshot, NULL), PL_OK);
     text = feed(http_server_port(s), "/api/state.json");
     assert_true(real(text, "peers") == PEERS && real(text, "clients") == PEERS / 2);
     free(text);

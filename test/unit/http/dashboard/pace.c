@@ -17,9 +17,9 @@ static char *word_of(const char *json, const char *name)
     return copy;
 }
 
-static char *state_after(struct dashboard *d, int port, const struct dashboard_snapshot *look)
+static char *state_after(struct dashboard *d, int port, const struct dashboard_snapshot *snapshot)
 {
-    assert_int_equal(dashboard_update(d, look, NULL), PL_OK);
+    assert_int_equal(dashboard_update(d, snapshot, NULL), PL_OK);
     return feed(port, "/api/state.json");
 }
 
@@ -31,7 +31,7 @@ static void the_pace_is_that_of_the_wall_clock(void **state)
     struct dashboard_report r[] = { { .key = "aa", .record = { .samples = 1000 } },
                                     { .key = "cc", .record = { .samples = 500 } },
                                     { .key = "dd", .record = { .samples = 1000000000000 } } };
-    struct dashboard_snapshot look = {
+    struct dashboard_snapshot snapshot = {
         .time = 1000, .progress = p, .progress_count = 2, .report = r, .report_count = 2
     };
     struct dashboard_options o = { .run = "r", .target_batch = 16, .total_steps = 107 };
@@ -42,19 +42,19 @@ static void the_pace_is_that_of_the_wall_clock(void **state)
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
     port = http_server_port(s);
-    text = state_after(d, port, &look);
+    text = state_after(d, port, &snapshot);
     assert_true(real(text, "throughput") == -1); /* not known yet */
     assert_true(real(text, "schedule_eta") == 400);
     free(text);
     for (int i = 1; i <= 2; i++) {
-        look.time += 10;
+        snapshot.time += 10;
         for (int k = 0; k < 2; k++) {
-            p[k].record.time = look.time;
+            p[k].record.time = snapshot.time;
             p[k].record.epoch++;
             r[k].record.samples += 10;
         }
-        look.report_count = 1 + (size_t)i; /* one that comes later brings nothing of its past */
-        text = state_after(d, port, &look);
+        snapshot.report_count = 1 + (size_t)i; /* one that comes later brings nothing of its past */
+        text = state_after(d, port, &snapshot);
         if (i == 1) free(text);
     }
     assert_true(real(text, "throughput") == 2);
@@ -63,11 +63,11 @@ static void the_pace_is_that_of_the_wall_clock(void **state)
     assert_true(real(text, "schedule_eta") == 980); /* 98 steps of 10 s */
     free(text);
     /* Python peers count nothing: a step takes the target at least. */
-    look.report_count = 0;
-    look.time += 10;
+    snapshot.report_count = 0;
+    snapshot.time += 10;
     p[0].record.epoch = p[1].record.epoch = 19;
-    p[0].record.time = p[1].record.time = look.time;
-    text = state_after(d, port, &look);
+    p[0].record.time = p[1].record.time = snapshot.time;
+    text = state_after(d, port, &snapshot);
     assert_true(fabs(real(text, "throughput") - (40 + 10 * 16) / 30.0) < 1e-9);
     free(text);
     dashboard_close(d);
@@ -79,7 +79,7 @@ static void a_run_without_peers_is_not_live(void **state)
 {
     struct dashboard_metrics m = metrics("aa", 40, 8, 16, 2, 1);
     struct dashboard_progress p = progress("aa", 40, 300, 3, 0);
-    struct dashboard_snapshot look = {
+    struct dashboard_snapshot snapshot = {
         .time = 1000, .metrics = &m, .metrics_count = 1, .progress = &p, .progress_count = 1
     };
     struct dashboard_options o = { .run = "r", .target_batch = 16, .total_steps = 41 };
@@ -90,10 +90,10 @@ static void a_run_without_peers_is_not_live(void **state)
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
     for (int i = 0; i < 4; i++) {
         char *text, *status;
-        if (i == 1) look.progress_count = 0, look.time = 1200;
+        if (i == 1) snapshot.progress_count = 0, snapshot.time = 1200;
         if (i == 2) m.record.step = 41;
-        if (i == 3) look.metrics_count = 0;
-        text = state_after(d, http_server_port(s), &look);
+        if (i == 3) snapshot.metrics_count = 0;
+        text = state_after(d, http_server_port(s), &snapshot);
         status = word_of(text, "status");
         assert_string_equal(status, want[i]);
         assert_true((real(text, "peers") > 0) == (i == 0));

@@ -98,7 +98,7 @@ static void reports_of_a_run(void **state)
 }
 
 /* msgpack's true alone; false: found a group, or has given up. */
-static void peers_that_look_for_a_group(void **state)
+static void peers_that_search_for_a_group(void **state)
 {
     put("a", "\xc3", 1, NOW + 20);
     put("b", "\xc2", 1, NOW + 20);
@@ -115,7 +115,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(metrics_of_a_run, begin, end),
         cmocka_unit_test_setup_teardown(progress_of_a_run, begin, end),
         cmocka_unit_test_setup_teardown(reports_of_a_run, begin, end),
-        cmocka_unit_test_setup_teardown(peers_that_look_for_a_group, begin, end),
+        cmocka_unit_test_setup_teardown(peers_that_search_for_a_group, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

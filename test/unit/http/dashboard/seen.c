@@ -41,11 +41,11 @@ static void claims_are_bounded(void **state)
     for (size_t i = 0; i < PL_COUNT(c); i++) {
         struct dashboard_metrics m = metrics("a", 1, c[i].rate, c[i].count, c[i].loss, c[i].count);
         struct dashboard_progress p = progress("a", 1, c[i].count, c[i].rate, 0);
-        struct dashboard_snapshot look = {
+        struct dashboard_snapshot snapshot = {
             .time = NOW, .metrics = &m, .metrics_count = 1, .progress = &p, .progress_count = 1
         };
         struct seen s = { 0 };
-        assert_int_equal(seen_take(&s, &look), PL_OK);
+        assert_int_equal(seen_take(&s, &snapshot), PL_OK);
         assert_int_equal(s.count, 1);
         assert_int_equal(s.metrics->record.samples, c[i].count_is);
         assert_int_equal(s.metrics->record.mini_steps, c[i].steps_are);
@@ -66,12 +66,12 @@ static void reports_are_bounded(void **state)
                                           report("b", HISTORY_COUNT_MAX - 1, 2e12),
                                           report("c", 2, NAN), report("d", 3, 4),
                                           report("alone", 100, 100) };
-    struct dashboard_snapshot look = {
+    struct dashboard_snapshot snapshot = {
         .time = NOW, .metrics = m, .metrics_count = 4, .report = r, .report_count = 5
     };
     struct seen s = { 0 };
     assert_true(isnan(seen_held_out(&s)));
-    assert_int_equal(seen_take(&s, &look), PL_OK);
+    assert_int_equal(seen_take(&s, &snapshot), PL_OK);
     assert_int_equal(s.count, 4); /* a key with only a report does not count */
     for (size_t i = 0; i < 2; i++) {
         const struct report_record *b =
@@ -97,15 +97,15 @@ static void records_of_one_key_are_one_peer(void **state)
                                       progress("late", 1, 1, 7, 0) };
     const struct dashboard_report r = report("both", 5, 1);
     const struct distance distance = { .peer = p[1].record.peer };
-    struct dashboard_snapshot look = { .time = NOW,
-                                       .metrics = m,
-                                       .metrics_count = 3,
-                                       .progress = p,
-                                       .progress_count = 3,
-                                       .report = &r,
-                                       .report_count = 1,
-                                       .distance = &distance,
-                                       .distance_count = 1 };
+    struct dashboard_snapshot snapshot = { .time = NOW,
+                                           .metrics = m,
+                                           .metrics_count = 3,
+                                           .progress = p,
+                                           .progress_count = 3,
+                                           .report = &r,
+                                           .report_count = 1,
+                                           .distance = &distance,
+                                           .distance_count = 1 };
     /* The fastest first, by their progress if they have one; equal ones by key. */
     static const char *const order[] = { "pr", "both", "late", "m" };
     static const double at[] = { NOW - 40, NOW - 10, NOW, NOW - 30 };
@@ -116,7 +116,7 @@ static void records_of_one_key_are_one_peer(void **state)
     p[0].record.time = NOW - 40;
     p[1].record.time = NOW - 10;
     p[2].record.time = NOW - 50;
-    assert_int_equal(seen_take(&s, &look), PL_OK);
+    assert_int_equal(seen_take(&s, &snapshot), PL_OK);
     assert_int_equal(s.count, 4);
     for (size_t i = 0; i < 4; i++) {
         const struct feed_peer *q = &s.peers[i];
@@ -130,7 +130,7 @@ static void records_of_one_key_are_one_peer(void **state)
     seen_clear(&s);
     m[1].expiration = NOW - 5 + METRICS_LIFE; /* now its metrics are the later record */
     memset(&s, 0, sizeof s);
-    assert_int_equal(seen_take(&s, &look), PL_OK);
+    assert_int_equal(seen_take(&s, &snapshot), PL_OK);
     assert_true(s.peers[1].seen == NOW - 5);
     seen_clear(&s);
 }
@@ -140,15 +140,16 @@ static void records_have_a_largest_number(void **state)
     struct dashboard_metrics *m = calloc(DASHBOARD_RECORDS_MAX + 1, sizeof *m);
     struct dashboard_progress *p = calloc(DASHBOARD_RECORDS_MAX + 1, sizeof *p);
     struct dashboard_report *r = calloc(DASHBOARD_RECORDS_MAX + 1, sizeof *r);
-    struct dashboard_snapshot look = { .time = NOW, .metrics = m, .progress = p, .report = r };
+    struct dashboard_snapshot snapshot = { .time = NOW, .metrics = m, .progress = p, .report = r };
     struct seen s = { 0 };
     for (int i = 0; i <= DASHBOARD_RECORDS_MAX; i++) {
         snprintf(m[i].key, sizeof m->key, "%08d", i);
         snprintf(p[i].key, sizeof p->key, "%08d", i);
         snprintf(r[i].key, sizeof r->key, "%08d", i);
     }
-    look.metrics_count = look.progress_count = look.report_count = DASHBOARD_RECORDS_MAX + 1;
-    assert_int_equal(seen_take(&s, &look), PL_OK);
+    snapshot.metrics_count = snapshot.progress_count = snapshot.report_count =
+        DASHBOARD_RECORDS_MAX + 1;
+    assert_int_equal(seen_take(&s, &snapshot), PL_OK);
     assert_int_equal(s.metrics_count, DASHBOARD_RECORDS_MAX);
     assert_int_equal(s.progress_count, DASHBOARD_RECORDS_MAX);
     assert_int_equal(s.report_count, DASHBOARD_RECORDS_MAX);

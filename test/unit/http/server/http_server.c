@@ -171,7 +171,7 @@ static void upload_is_refused(void **state)
         if (send(fd, many, sizeof many, MSG_NOSIGNAL) < 0) break;
     }
     answer = hear(fd, NULL);
-    assert_true(!*answer || strstr(answer, " 4")); /* closed, or told that it is too long */
+    assert_true(!*answer || strstr(answer, " 4")); /* closed, or answered that it is too long */
     free(answer);
     close(fd);
     http_server_close(s);
@@ -219,7 +219,7 @@ static void watchers_get_events(void **state)
     close(fd[0]);
 }
 
-/* As many as there may be; most close, and as many come, while nothing is said. */
+/* As many as there may be; most close, and as many come, while nothing is sent. */
 static void closed_watchers_are_evicted(void **state)
 {
     enum { GOING = 1000 };

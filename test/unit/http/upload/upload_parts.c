@@ -78,7 +78,7 @@ static void take_part(const struct request *r, int part)
     server.part[part]++;
     if (part == server.cut_part) {
         server.cut_part = 0;
-        return; /* nothing is said: the connection breaks */
+        return; /* nothing is sent: the connection breaks */
     }
     memcpy(stored + (part - 1) * PIECE, r->body, r->bytes);
     server.size += r->bytes;

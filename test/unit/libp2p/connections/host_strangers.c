@@ -71,7 +71,7 @@ static void garbage(void **state)
 /* A peer that sends a byte now and then is not idle, but has to complete its handshake in time. */
 static void a_byte_now_and_then(void **state)
 {
-    static const uint8_t said[64] = "\x13/multistream/1.0.0\n\x07/noise\n\x00\x30";
+    static const uint8_t greeting[64] = "\x13/multistream/1.0.0\n\x07/noise\n\x00\x30";
     struct timespec pause = { .tv_nsec = 500000000 };
     struct side b;
     size_t sent = 0;
@@ -80,15 +80,15 @@ static void a_byte_now_and_then(void **state)
     open_side(&b, 1, 0);
     fd = raw_socket(&b.at);
     began = loop_now(b.loop);
-    for (char c; sent < sizeof said; sent++) {
-        if (send(fd, said + sent, 1, MSG_NOSIGNAL) != 1) break;
+    for (char c; sent < sizeof greeting; sent++) {
+        if (send(fd, greeting + sent, 1, MSG_NOSIGNAL) != 1) break;
         nanosleep(&pause, NULL);
         while (recv(fd, &c, 1, MSG_DONTWAIT) == 1) {}
     }
     lasted = loop_now(b.loop) - began;
     close(fd);
     close_side(&b);
-    if (lasted < CONN_SETUP_LIMIT - 1 || sent == sizeof said)
+    if (lasted < CONN_SETUP_LIMIT - 1 || sent == sizeof greeting)
         fail_msg("%zu bytes in %.1f s", sent, lasted);
 }
 

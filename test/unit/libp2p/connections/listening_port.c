@@ -50,25 +50,25 @@ static uint16_t port_of(const struct multiaddr *a)
     return t.port;
 }
 
-struct looking {
+struct remote {
     struct side *at;
     const struct peer_id *peer;
     struct multiaddr remote;
     int status;
 };
 
-static void look_here(void *context)
+static void read_remote_here(void *context)
 {
-    struct looking *l = context;
+    struct remote *l = context;
     l->status = host_remote_address(l->at->host, l->peer, &l->remote);
 }
 
 /* From which port the peer is connected to that side. */
 static uint16_t comes_from(struct side *at, const struct side *peer)
 {
-    struct looking l = { .at = at, .peer = &peer->me.id, .status = PL_ENOTFOUND };
+    struct remote l = { .at = at, .peer = &peer->me.id, .status = PL_ENOTFOUND };
     for (double until = pl_seconds() + LIMIT; l.status && pl_seconds() < until; usleep(10000))
-        loop_call(at->loop, look_here, &l);
+        loop_call(at->loop, read_remote_here, &l);
     assert_int_equal(l.status, PL_OK);
     return port_of(&l.remote);
 }

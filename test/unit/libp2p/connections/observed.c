@@ -17,7 +17,7 @@ static struct multiaddr at(const char *format, ...)
     return a;
 }
 
-static int tell(struct observed *o, const char *seen, const char *observer, double now)
+static int observe(struct observed *o, const char *seen, const char *observer, double now)
 {
     struct multiaddr s = at("%s", seen), w = at("%s", observer);
     return observed_add(o, &s, &w, now);
@@ -41,13 +41,13 @@ static void counts(const struct observed *o, double now, const char *want)
 static void two_subnets_agree(void **state)
 {
     struct observed o = { 0 };
-    assert_int_equal(tell(&o, ROUTER, "/ip4/8.8.1.1/tcp/1", 0), 0);
+    assert_int_equal(observe(&o, ROUTER, "/ip4/8.8.1.1/tcp/1", 0), 0);
     counts(&o, 0, NULL);
-    assert_int_equal(tell(&o, ROUTER, "/ip4/8.8.1.2/tcp/2", 0), 0); /* the same owner */
+    assert_int_equal(observe(&o, ROUTER, "/ip4/8.8.1.2/tcp/2", 0), 0); /* the same owner */
     counts(&o, 0, NULL);
-    assert_int_equal(tell(&o, ROUTER, "/ip4/8.8.2.1/tcp/1", 0), 1);
+    assert_int_equal(observe(&o, ROUTER, "/ip4/8.8.2.1/tcp/1", 0), 1);
     counts(&o, 0, ROUTER);
-    assert_int_equal(tell(&o, ROUTER, "/ip4/8.8.3.1/tcp/1", 0), 0); /* nothing new */
+    assert_int_equal(observe(&o, ROUTER, "/ip4/8.8.3.1/tcp/1", 0), 0); /* nothing new */
 }
 
 /* A router whose port depends on the destination: no address of it leads to us. */
@@ -58,7 +58,7 @@ static void symmetric_nat_has_no_observed_address(void **state)
     for (int i = 0; i < 40; i++) {
         snprintf(seen, sizeof seen, "/ip4/93.184.1.2/tcp/%d", 4001 + i);
         snprintf(observer, sizeof observer, "/ip4/8.8.%d.1/tcp/1", i);
-        assert_int_equal(tell(&o, seen, observer, i), 0);
+        assert_int_equal(observe(&o, seen, observer, i), 0);
     }
     counts(&o, 40, NULL);
 }
@@ -70,14 +70,14 @@ static void a_minority_has_no_effect(void **state)
     char observer[64];
     for (int i = 0; i < 5; i++) {
         snprintf(observer, sizeof observer, "/ip4/8.8.%d.1/tcp/1", i);
-        tell(&o, ROUTER, observer, 0);
+        observe(&o, ROUTER, observer, 0);
     }
     for (int again = 0; again < 20; again++)
         for (int i = 5; i < 7; i++) {
             char seen[64];
             snprintf(observer, sizeof observer, "/ip4/8.8.%d.1/tcp/1", i);
             snprintf(seen, sizeof seen, "/ip4/1.2.3.4/tcp/%d", 80 + again);
-            assert_int_equal(tell(&o, seen, observer, again), 0);
+            assert_int_equal(observe(&o, seen, observer, again), 0);
             counts(&o, again, ROUTER);
         }
 }
@@ -89,10 +89,10 @@ static void an_address_changes(void **state)
     char observer[64];
     for (int i = 0; i < 3; i++) {
         snprintf(observer, sizeof observer, "/ip4/8.8.%d.1/tcp/1", i);
-        tell(&o, ROUTER, observer, 0);
+        observe(&o, ROUTER, observer, 0);
     }
-    assert_int_equal(tell(&o, "/ip4/93.184.9.9/tcp/4001", "/ip4/8.8.0.1/tcp/1", 1), 0);
-    assert_int_equal(tell(&o, "/ip4/93.184.9.9/tcp/4001", "/ip4/8.8.1.1/tcp/1", 1), 1);
+    assert_int_equal(observe(&o, "/ip4/93.184.9.9/tcp/4001", "/ip4/8.8.0.1/tcp/1", 1), 0);
+    assert_int_equal(observe(&o, "/ip4/93.184.9.9/tcp/4001", "/ip4/8.8.1.1/tcp/1", 1), 1);
     counts(&o, 1, "/ip4/93.184.9.9/tcp/4001");
 }
 
@@ -100,8 +100,8 @@ static void reports_expire(void **state)
 {
     struct observed o = { 0 };
     struct multiaddr observer = at("/ip4/8.8.1.1/tcp/1"), other = at("/ip4/8.8.2.1/tcp/1");
-    tell(&o, ROUTER, "/ip4/8.8.1.1/tcp/1", 0);
-    tell(&o, ROUTER, "/ip4/8.8.2.1/tcp/1", 0);
+    observe(&o, ROUTER, "/ip4/8.8.1.1/tcp/1", 0);
+    observe(&o, ROUTER, "/ip4/8.8.2.1/tcp/1", 0);
     counts(&o, OBSERVED_TTL, ROUTER);
     counts(&o, OBSERVED_TTL + 1, NULL);
     observed_renew(&o, &observer, OBSERVED_TTL);
@@ -112,24 +112,24 @@ static void reports_expire(void **state)
 static void private_observed_addresses_do_not_count(void **state)
 {
     struct observed o = { 0 };
-    tell(&o, "/ip4/192.168.1.5/tcp/4001", "/ip4/8.8.1.1/tcp/1", 0);
-    tell(&o, "/ip4/192.168.1.5/tcp/4001", "/ip4/8.8.2.1/tcp/1", 0);
-    tell(&o, ROUTER, "/ip4/192.168.1.7/tcp/1", 0);
-    tell(&o, ROUTER, "/ip4/127.0.0.1/tcp/1", 0);
-    tell(&o, ROUTER, "/ip6/2600::1/tcp/1", 0);
+    observe(&o, "/ip4/192.168.1.5/tcp/4001", "/ip4/8.8.1.1/tcp/1", 0);
+    observe(&o, "/ip4/192.168.1.5/tcp/4001", "/ip4/8.8.2.1/tcp/1", 0);
+    observe(&o, ROUTER, "/ip4/192.168.1.7/tcp/1", 0);
+    observe(&o, ROUTER, "/ip4/127.0.0.1/tcp/1", 0);
+    observe(&o, ROUTER, "/ip6/2600::1/tcp/1", 0);
     counts(&o, 0, NULL);
 }
 
 static void of_each_ip_version(void **state)
 {
     struct observed o = { 0 };
-    tell(&o, ROUTER, "/ip4/8.8.1.1/tcp/1", 0);
-    tell(&o, ROUTER, "/ip4/8.8.2.1/tcp/1", 0);
-    tell(&o, "/ip6/2601::9/tcp/4001", "/ip6/2600::1/tcp/1", 0);
-    tell(&o, "/ip6/2601::9/tcp/4001", "/ip6/2600::2/tcp/1", 0); /* the same /64 */
+    observe(&o, ROUTER, "/ip4/8.8.1.1/tcp/1", 0);
+    observe(&o, ROUTER, "/ip4/8.8.2.1/tcp/1", 0);
+    observe(&o, "/ip6/2601::9/tcp/4001", "/ip6/2600::1/tcp/1", 0);
+    observe(&o, "/ip6/2601::9/tcp/4001", "/ip6/2600::2/tcp/1", 0); /* the same /64 */
     counts(&o, 0, ROUTER);
     assert_int_equal(observed_address(&o, 6, 0, &(struct multiaddr){ 0 }), PL_ENOTFOUND);
-    tell(&o, "/ip6/2601::9/tcp/4001", "/ip6/2600:0:0:1::2/tcp/1", 0);
+    observe(&o, "/ip6/2601::9/tcp/4001", "/ip6/2600:0:0:1::2/tcp/1", 0);
     counts(&o, 0, "/ip6/2601::9/tcp/4001");
 }
 

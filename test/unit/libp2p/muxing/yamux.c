@@ -43,7 +43,8 @@ static void unacknowledged_streams_are_limited(void **state)
     assert_int_equal(yamux_open(&t.y, &s, &t.out), PL_EAGAIN);
     assert_int_equal(receive(YAMUX_WINDOW_UPDATE, YAMUX_RST, 3, 0, 0), PL_OK);
     assert_int_equal(yamux_open(&t.y, &s, &t.out), PL_OK);
-    assert_int_equal(receive(YAMUX_WINDOW_UPDATE, 0, 5, 1, 0), PL_OK); /* nothing is said of it */
+    assert_int_equal(receive(YAMUX_WINDOW_UPDATE, 0, 5, 1, 0),
+                     PL_OK); /* nothing is reported of it */
     assert_int_equal(data(0, 5, 1), PL_OK);
     assert_int_equal(yamux_open(&t.y, &s, &t.out), PL_EAGAIN);
     assert_int_equal(data(YAMUX_ACK, 5, 1), PL_OK);

@@ -47,7 +47,7 @@ static void not_dialled(void **state)
     assert_int_equal(multiaddr_target(&t, &a), PL_OK);
 }
 
-/* A look-up's answer comes again with each peer's way of being connected. */
+/* A lookup's answer comes again with each peer's way of being connected. */
 static void connections(void **state)
 {
     for (int connection = 0; connection <= 3; connection++) {

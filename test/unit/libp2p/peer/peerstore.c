@@ -256,12 +256,12 @@ static void what_a_peer_can_know(void **state)
 {
     static const char *const texts[] = { "/ip4/127.0.0.1/tcp/1", "/ip4/10.0.0.1/tcp/1",
                                          "/ip4/1.2.3.4/tcp/1" };
-    for (int told = 0; told < 3; told++)
+    for (int sent = 0; sent < 3; sent++)
         for (int over = 0; over < 3; over++) {
             struct multiaddr a, b;
-            assert_int_equal(multiaddr_from_text(&a, texts[told], NULL), PL_OK);
+            assert_int_equal(multiaddr_from_text(&a, texts[sent], NULL), PL_OK);
             assert_int_equal(multiaddr_from_text(&b, texts[over], NULL), PL_OK);
-            assert_int_equal(multiaddr_believable(&a, &b), told >= over);
+            assert_int_equal(multiaddr_believable(&a, &b), sent >= over);
         }
 }
 

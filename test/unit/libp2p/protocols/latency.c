@@ -7,8 +7,9 @@
 
 static struct distance found[LATENCY_MAX];
 
-/* Looks until `wanted` peers are known. */
-static size_t look_for(struct latency *d, const struct peer_id *peers, size_t count, size_t wanted)
+/* Polls until `wanted` peers are known. */
+static size_t await_latencies(struct latency *d, const struct peer_id *peers, size_t count,
+                              size_t wanted)
 {
     size_t n = 0;
     for (int i = 0; i < 1500; i++) {
@@ -41,12 +42,12 @@ static void answering_peers_have_a_round_trip_time(void **state)
     peers[1] = gone.me.id;
     close_side(&gone);
     assert_int_equal(latency_open(&d, here.host), PL_OK);
-    n = look_for(d, peers, 2, 2);
+    n = await_latencies(d, peers, 2, 2);
     assert_int_equal(n, 2);
     assert_true(of(&peers[0], n)->rtt_s > 0);
     assert_false(of(&peers[0], n)->relayed);
     assert_true(isnan(of(&peers[1], n)->rtt_s));
-    n = look_for(d, peers + 1, 1, 1); /* the other is not asked for any more */
+    n = await_latencies(d, peers + 1, 1, 1); /* the other is not asked for any more */
     assert_int_equal(n, 1);
     assert_non_null(of(&peers[1], n));
     latency_stop(d);
@@ -68,7 +69,7 @@ static void number_of_pinged_peers_is_bounded(void **state)
     }
     assert_int_equal(latency_open(&d, here.host), PL_OK);
     assert_true(latency_update(d, found, crowd, PL_COUNT(crowd)) <= LATENCY_MAX);
-    assert_true(look_for(d, crowd, PL_COUNT(crowd), 20) >= 20);
+    assert_true(await_latencies(d, crowd, PL_COUNT(crowd), 20) >= 20);
     latency_update(d, found, crowd + 100, 150);
     latency_stop(d);
     close_side(&here);

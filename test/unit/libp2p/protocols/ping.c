@@ -63,7 +63,7 @@ static void teach_name(const char *kind)
     teach(&a, &named);
 }
 
-static void a_name_is_looked_up(void **state)
+static void a_name_is_resolved(void **state)
 {
     struct pinging p;
     teach_name("dns6"); /* there is no such address of IPv6 */
@@ -76,8 +76,8 @@ static void a_name_is_looked_up(void **state)
     assert_true(p.rtt_s > 0 && p.rtt_s < LIMIT);
 }
 
-/* The look-up goes on, on a thread of its own; its result finds nobody. */
-static void a_host_may_close_while_a_name_is_looked_up(void **state)
+/* The lookup goes on, on a thread of its own; its result finds nobody. */
+static void a_host_may_close_while_a_name_is_resolved(void **state)
 {
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = LIMIT };
     teach_name("dns4");
@@ -220,7 +220,7 @@ struct question {
     int says;
 };
 
-static void look(void *context)
+static void read_service(void *context)
 {
     struct question *q = context;
     q->says = host_peer_serves(a.host, &b.me.id, q->protocol);
@@ -232,7 +232,7 @@ static int await_service(const char *protocol, int wanted)
     const struct timespec pause = { 0, 5000000 };
     struct question q = { protocol, !wanted };
     for (int i = 0; i < LIMIT / 0.005 && q.says != wanted; i++) {
-        loop_call(a.loop, look, &q);
+        loop_call(a.loop, read_service, &q);
         if (q.says != wanted) nanosleep(&pause, NULL);
     }
     return q.says == wanted;
@@ -273,8 +273,8 @@ static void a_peer_tells_of_itself(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_name_is_looked_up, open_sides, close_sides),
-        cmocka_unit_test_setup_teardown(a_host_may_close_while_a_name_is_looked_up, open_sides,
+        cmocka_unit_test_setup_teardown(a_name_is_resolved, open_sides, close_sides),
+        cmocka_unit_test_setup_teardown(a_host_may_close_while_a_name_is_resolved, open_sides,
                                         close_sides),
         cmocka_unit_test_setup_teardown(whole_blocks_are_echoed, open_sides, close_sides),
         cmocka_unit_test_setup_teardown(a_false_answer_is_none, open_sides, close_sides),

@@ -122,10 +122,10 @@ static void is_direct_here(void *context)
                !multiaddr_target(&t, &remote) && !t.relay.length;
 }
 
-static int until_ready(struct relaying *r, loop_fn *look)
+static int until_ready(struct relaying *r, loop_fn *check)
 {
     for (double until = pl_seconds() + LIMIT; !r->ready && pl_seconds() < until; usleep(10000))
-        loop_call(r->from->loop, look, r);
+        loop_call(r->from->loop, check, r);
     return r->ready;
 }
 

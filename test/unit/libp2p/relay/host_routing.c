@@ -78,7 +78,7 @@ static void reserve_here(void *context)
     a->status = relay_use(a->from->host, a->to);
 }
 
-static void look_here(void *context)
+static void read_relay_here(void *context)
 {
     struct asking *a = context;
     a->answered = relay_is_used(a->from->host, a->to) &&
@@ -102,7 +102,7 @@ static void open_relayed(struct side *hub, struct ears *ears, struct side *a, st
     assert_int_equal(reserve.status, PL_OK);
     for (double until = pl_seconds() + LIMIT; !reserve.answered && pl_seconds() < until;) {
         usleep(50000);
-        loop_call(a->loop, look_here, &reserve);
+        loop_call(a->loop, read_relay_here, &reserve);
     }
     assert_true(reserve.answered);
     ask_and_wait(&join);
@@ -132,7 +132,7 @@ static void called_through_relay(void **state)
     ask_and_wait(&small);
     if (small.status) fail_msg("%s", small.error);
     assert_memory_equal(bytes_at(&small.response), data, 40000);
-    ask_and_wait(&large); /* more than a circuit carries: cut, and said so */
+    ask_and_wait(&large); /* more than a circuit carries: cut, and reported */
     assert_int_equal(large.status, PL_EIO);
     bytes_clear(&small.response);
     free(data);

@@ -82,7 +82,7 @@ static void a_stop_message(void **state)
     assert_true(!back.peer.length && !back.has_limit && !back.address_count);
 }
 
-/* Absent and zero are told apart where the protocol does. */
+/* Absent and zero are distinguished where the protocol does. */
 static void what_is_absent_is_not_sent(void **state)
 {
     static struct relay_message m, back;

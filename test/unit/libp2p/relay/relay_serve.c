@@ -87,7 +87,7 @@ static void say(struct end *by, const struct relay_message *m, const void *data,
     loop_call(by->side->loop, say_here, &s);
 }
 
-struct looking {
+struct reading {
     struct end *at;
     struct relay_message *m;
     int rc;
@@ -95,9 +95,9 @@ struct looking {
 };
 
 /* Takes a message if one is there, and says how many bytes lie behind it. */
-static void look_here(void *context)
+static void read_here(void *context)
 {
-    struct looking *l = context;
+    struct reading *l = context;
     struct bytes *got = &l->at->got;
     struct cursor c = { bytes_at(got), bytes_length(got) };
     const uint8_t *body;
@@ -113,9 +113,9 @@ static void look_here(void *context)
 static struct relay_message message_at(struct end *e)
 {
     static struct relay_message m;
-    struct looking l = { .at = e, .m = &m, .rc = PL_EAGAIN };
+    struct reading l = { .at = e, .m = &m, .rc = PL_EAGAIN };
     for (double until = pl_seconds() + LIMIT; l.rc == PL_EAGAIN; usleep(1000)) {
-        loop_call(e->side->loop, look_here, &l);
+        loop_call(e->side->loop, read_here, &l);
         assert_true(pl_seconds() < until);
     }
     assert_int_equal(l.rc, PL_OK);
@@ -124,8 +124,8 @@ static struct relay_message message_at(struct end *e)
 
 static size_t bytes_at_end(struct end *e)
 {
-    struct looking l = { .at = e };
-    loop_call(e->side->loop, look_here, &l);
+    struct reading l = { .at = e };
+    loop_call(e->side->loop, read_here, &l);
     return l.bytes;
 }
 
@@ -371,7 +371,7 @@ static void a_circuit_carries_its_limit(void **state)
     free(data);
 }
 
-/* One side is gone: the other is told, and the relay keeps nothing. */
+/* One side is gone: the other gets an error, and the relay keeps nothing. */
 static void a_circuit_ends_with_a_side(void **state)
 {
     open_circuit("");

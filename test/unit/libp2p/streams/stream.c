@@ -13,11 +13,11 @@ static struct side from, to;
 
 static struct stream *served;
 static int asked, server_lost;
-static struct bytes said; /* what the server says before it obeys */
+static struct bytes greeting; /* what the server sends before it obeys */
 
 static void obey(struct stream *c, uint8_t command)
 {
-    stream_write(c, bytes_at(&said), bytes_length(&said));
+    stream_write(c, bytes_at(&greeting), bytes_length(&greeting));
     if (command == 'f') stream_finish(c);
     if (command == 'c') stream_finish(c), stream_write(c, "more", 4), stream_close(c);
     if (command == 'r') stream_close(c);
@@ -70,7 +70,7 @@ static struct client {
     uint8_t first;
 } client;
 
-static void look(void *context)
+static void read_stream(void *context)
 {
     struct client *c = context;
     const uint8_t *data = stream_data(c->s, &c->n, &c->ended);
@@ -82,7 +82,7 @@ static void on_open(void *context, struct stream *s) { note(&((struct client *)c
 static void on_readable(void *context, struct stream *s)
 {
     struct client *c = context;
-    look(c);
+    read_stream(c);
     assert_true(c->n || c->ended); /* called for nothing else */
     note(&c->readable);
 }
@@ -122,7 +122,7 @@ static void close_here(void *context) { stream_close(client.s); }
 static void finish_here(void *context) { stream_finish(client.s); }
 
 static void take(size_t n) { loop_call(from.loop, take_here, &n); }
-static void look_again(void) { loop_call(from.loop, look, &client); }
+static void read_client(void) { loop_call(from.loop, read_stream, &client); }
 
 static int begin(void **state)
 {
@@ -143,14 +143,14 @@ static int end(void **state)
     loop_call(from.loop, close_here, NULL);
     close_side(&from);
     if (to.host) close_side(&to);
-    bytes_clear(&said);
+    bytes_clear(&greeting);
     return 0;
 }
 
-/* What the server has said by then has arrived. */
+/* What the server has sent by then has arrived. */
 static void open_and_ask(const char *command, const char *answer)
 {
-    bytes_add(&said, answer, strlen(answer));
+    bytes_add(&greeting, answer, strlen(answer));
     client.early = command;
     loop_call(from.loop, open_here, &client);
     assert_true(await_noted(&asked, 1, LIMIT));
@@ -158,7 +158,7 @@ static void open_and_ask(const char *command, const char *answer)
 
 static void await_bytes(size_t n)
 {
-    for (double until = pl_seconds() + LIMIT; look_again(), client.n < n; usleep(2000))
+    for (double until = pl_seconds() + LIMIT; read_client(), client.n < n; usleep(2000))
         assert_true(pl_seconds() < until);
 }
 
@@ -171,17 +171,17 @@ static void data_then_an_end(void **state)
     assert_true(peer_id_equal(stream_peer(client.s), &to.me.id));
     assert_true(await_noted(&client.drained, 1, LIMIT));
     await_bytes(3);
-    for (double until = pl_seconds() + LIMIT; look_again(), !client.ended; usleep(2000))
+    for (double until = pl_seconds() + LIMIT; read_client(), !client.ended; usleep(2000))
         assert_true(pl_seconds() < until);
     assert_int_equal(client.n, 3); /* nothing is sent after the FIN */
     assert_int_equal(client.first, 'a');
     take(1);
-    look_again();
+    read_client();
     assert_int_equal(client.n, 2);
     assert_int_equal(client.first, 'b');
     assert_true(client.ended);
     take(2);
-    look_again();
+    read_client();
     assert_int_equal(client.n, 0);
     assert_true(client.ended);
     assert_int_equal(client.opened, 1);
@@ -194,7 +194,7 @@ static void reset_is_reported(void **state)
     assert_true(await_noted(&client.failed, 1, LIMIT));
     assert_int_equal(client.status, PL_EIO);
     assert_non_null(strstr(client.why, "has reset the stream"));
-    look_again(); /* the stream is still its owner's, and empty */
+    read_client(); /* the stream is still its owner's, and empty */
     assert_int_equal(client.n, 0);
 }
 
@@ -234,7 +234,7 @@ static void a_reader_pauses_twice(void **state)
 }
 
 /* The connection is lost: a paused reader keeps what had arrived, reads it piece by piece, and is
- * told of the loss after the last byte. */
+ * notified of the loss after the last byte. */
 static void a_lost_connection_leaves_its_data(void **state)
 {
     client.pauses = 1;
@@ -244,7 +244,7 @@ static void a_lost_connection_leaves_its_data(void **state)
     usleep(100000);
     assert_int_equal(client.failed, 0);
     take(4);
-    look_again();
+    read_client();
     assert_int_equal(client.n, 2);
     assert_int_equal(client.first, 'e');
     assert_false(client.ended);
@@ -253,7 +253,7 @@ static void a_lost_connection_leaves_its_data(void **state)
     assert_true(client.readable >= 1);
     assert_int_equal(client.failed, 1); /* it reads as if the loss had come now */
     assert_true(strlen(client.why) > 0);
-    look_again();
+    read_client();
     assert_int_equal(client.n, 0);
     take(0);
 }
@@ -269,7 +269,7 @@ static void data_of_lost_connections_are_counted(void **state)
     await_bytes(6);
     loop_call(from.loop, open_here, &other);
     for (double until = pl_seconds() + LIMIT; other.n < 6; usleep(2000)) {
-        loop_call(from.loop, look, &other);
+        loop_call(from.loop, read_stream, &other);
         assert_true(pl_seconds() < until);
     }
     all = client.s->of;
@@ -277,7 +277,7 @@ static void data_of_lost_connections_are_counted(void **state)
     close_side(&to);
     for (double until = pl_seconds() + LIMIT; client.s->connection; usleep(2000))
         assert_true(pl_seconds() < until);
-    look_again();
+    read_client();
     assert_int_equal(all->remains, 12);
     take(4);
     assert_int_equal(all->remains, 8);
@@ -297,10 +297,10 @@ static void a_loss_is_reported_at_once_to_others(void **state)
     close_side(&to);
     assert_true(await_noted(&client.failed, 1, LIMIT));
     assert_int_equal(client.status, PL_EIO);
-    look_again();
+    read_client();
     assert_int_equal(client.n, 0);
     loop_call(from.loop, write_here, "too late"); /* nobody takes it, and nothing breaks */
-    look_again();
+    read_client();
     assert_int_equal(client.queued, 0);
     assert_int_equal(noted(&client.failed), 1);
 }
@@ -432,9 +432,9 @@ static void half_a_message_is_awaited(void **state)
     open_and_ask("w", "\004ab");
     await_bytes(3);
     assert_int_equal(next_of_at_most(9).rc, PL_EAGAIN);
-    bytes_clear(&said);
+    bytes_clear(&greeting);
     loop_call(from.loop, write_here, "f"); /* the server ends without the rest */
-    for (double until = pl_seconds() + LIMIT; look_again(), !client.ended; usleep(2000))
+    for (double until = pl_seconds() + LIMIT; read_client(), !client.ended; usleep(2000))
         assert_true(pl_seconds() < until);
     assert_int_equal(next_of_at_most(9).rc, PL_EIO);
 }
