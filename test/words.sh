@@ -86,9 +86,21 @@ all the same        nevertheless, still
 in case that        in case
 would else          would otherwise
 (is|are) none of (ours|its)  belongs to no one of ours
+look(s|ing)?\([a-z]*  poll, check, read
+struct look(ing)?   what it holds
+(static|const) [a-z_ ]*[ *]look  poll, check, read
+look_(again|at|for|here|closed|inside|block|every)[a-z_]*  poll, check, read, find
+[a-z_]+_look(s|ed|_up)?|looks_lost  poll
+history_lanes?[a-z_]*|lane_json|drawLane|"lane"|[a-z]+\.lane  span
+(FINDING_[A-Z]+, |[a-z]*\[)"reach"|check: reach:|(p\.|potluckPeers\.|join-)reach  reachability, scope
+'
+# In programs these are no names either; in prose they are English.
+names='
+said                output, reported, sent; gather, reply
+told                reported
 '
 # In identifiers words are joined by underscores.
-pattern="(^|[^A-Za-z])($(echo "$words" | sed -n 's/   *.*//p' | paste -sd '|'))([^A-Za-z]|\$)"
+pattern_of() { echo "(^|[^A-Za-z])($(echo "$1" | sed -n 's/   *.*//p' | paste -sd '|'))([^A-Za-z]|\$)"; }
 
 # Where a word may stay: the specifications quote others, a recorded value and a commit's subject are
 # what they are. Single lines:
@@ -101,11 +113,16 @@ excepted() { # file
 }
 
 failed=0
-# shellcheck disable=SC2086
-for file in $(grep -rlIEi "$pattern" $places | sort); do
-    excepted "$file" && continue
-    grep -nEi "$pattern" "$file" | grep -vE '"image/png"|Unsupervised Multitask Learners' | cut -c1-200 | sed "s|^|$file:|" >"${TMPDIR:-/tmp}/words.$$"
-    [ -s "${TMPDIR:-/tmp}/words.$$" ] && cat "${TMPDIR:-/tmp}/words.$$" && failed=1
-done
-rm -f "${TMPDIR:-/tmp}/words.$$"
+search() { # pattern, options of grep: which files
+    pattern=$1; shift
+    # shellcheck disable=SC2086
+    for file in $(grep -rlIEi "$@" "$pattern" $places | sort); do
+        excepted "$file" && continue
+        grep -nEi "$pattern" "$file" | grep -vE '"image/png"|Unsupervised Multitask Learners' | cut -c1-200 | sed "s|^|$file:|" >"${TMPDIR:-/tmp}/words.$$"
+        [ -s "${TMPDIR:-/tmp}/words.$$" ] && cat "${TMPDIR:-/tmp}/words.$$" && failed=1
+    done
+    rm -f "${TMPDIR:-/tmp}/words.$$"
+}
+search "$(pattern_of "$words")"
+search "$(pattern_of "$names")" --exclude='*.md'
 exit $failed
