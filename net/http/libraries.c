@@ -1,24 +1,23 @@
 /* libraries.c - loads libcurl and libmicrohttpd by dlopen, at their first use.
  *
  * Linked in the ordinary way, they and the 27 libraries behind them cost every peer 4 MB of
- * memory, though most never open a page. Each function becomes a pointer; the header's macros
- * make calls look as usual. */
-#define PL_LIBRARIES_THEMSELVES
+ * memory, though most never open a page. */
 #include "libraries.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 
-#define DEFINE(name) __typeof__(name) *loaded_##name;
-CURL_CALLS(DEFINE)
-MICROHTTPD_CALLS(DEFINE)
+struct curl curl;
+struct MHD MHD;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int has_curl, has_microhttpd;
 
 /* Pointers to functions and to data have one size wherever there is dlsym. */
-#define FIND(name) ((*(void **)&loaded_##name = dlsym(library, #name)) == NULL) |
+#define FIND(of, name) ((*(void **)&of.name = dlsym(library, #of "_" #name)) == NULL) |
+#define FIND_CURL(name) FIND(curl, name)
+#define FIND_MHD(name) FIND(MHD, name)
 
 static int missing(const char *package, struct pl_err *err)
 {
@@ -34,7 +33,7 @@ int curl_load(struct pl_err *err)
     /* All functions or none: a missing one fails here, not in the middle of a download. */
     if (!has_curl) {
         void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
-        if (!library || (CURL_CALLS(FIND) 0) || loaded_curl_global_init(CURL_GLOBAL_DEFAULT))
+        if (!library || (CURL_CALLS(FIND_CURL) 0) || curl.global_init(CURL_GLOBAL_DEFAULT))
             rc = missing("libcurl4", err);
         else has_curl = 1;
     }
@@ -48,7 +47,7 @@ int microhttpd_load(struct pl_err *err)
     pthread_mutex_lock(&lock);
     if (!has_microhttpd) {
         void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
-        if (!library || (MICROHTTPD_CALLS(FIND) 0)) rc = missing("libmicrohttpd12", err);
+        if (!library || (MICROHTTPD_CALLS(FIND_MHD) 0)) rc = missing("libmicrohttpd12", err);
         else has_microhttpd = 1;
     }
     pthread_mutex_unlock(&lock);

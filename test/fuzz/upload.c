@@ -133,9 +133,9 @@ static void start(void)
     snprintf(state, sizeof state, "%s.upload", path);
     if (curl_load(&err) || pl_file_write(path, content, BYTES, &err)) abort();
     atexit(clean);
-    loaded_curl_easy_setopt = set;
-    loaded_curl_easy_getinfo = get;
-    loaded_curl_easy_perform = perform;
+    curl.easy_setopt = set;
+    curl.easy_getinfo = get;
+    curl.easy_perform = perform;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -100,18 +100,18 @@ static char *body_for(const struct rsa_key *key)
 }
 
 /* The query's two names are of the service that the run used; an authority may ignore them. */
-static char *url_for(CURL *curl, const struct authority_ask *ask)
+static char *url_for(CURL *easy, const struct authority_ask *ask)
 {
-    char *organization = curl_easy_escape(curl, ask->organization ? ask->organization : "", 0);
-    char *model = curl_easy_escape(curl, ask->model ? ask->model : "", 0), *url = NULL;
+    char *organization = curl.easy_escape(easy, ask->organization ? ask->organization : "", 0);
+    char *model = curl.easy_escape(easy, ask->model ? ask->model : "", 0), *url = NULL;
     size_t n = strlen(ask->url);
     while (n && ask->url[n - 1] == '/') n--; /* "https://host/" is "https://host" */
     if (organization && model &&
         asprintf(&url, "%.*s/api/experiments/join?organization_name=%s&model_name=%s", (int)n,
                  ask->url, organization, model) < 0)
         url = NULL;
-    curl_free(organization);
-    curl_free(model);
+    curl.free(organization);
+    curl.free(model);
     return url;
 }
 
@@ -140,14 +140,14 @@ static const char *certificate_advice(long verified, int has_ca, const char *why
 
 /* Names the side that has to act. *status: whether another try may help. Mistakes in the command
  * line or a certificate are permanent; a service that does not respond may start later. */
-static const char *advice(int *status, CURL *curl, CURLcode code, const struct authority_ask *ask,
+static const char *advice(int *status, CURL *easy, CURLcode code, const struct authority_ask *ask,
                           const char *why)
 {
     long verified = 0;
     *status = PL_EUSE;
     switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
-        curl_easy_getinfo(curl, CURLINFO_SSL_VERIFYRESULT, &verified);
+        curl.easy_getinfo(easy, CURLINFO_SSL_VERIFYRESULT, &verified);
         return certificate_advice(verified, ask->ca_file != NULL, why);
     case CURLE_SSL_CACERT_BADFILE:
         return "your side: --authority-ca must be the authority's certificate (PEM), the FILE.crt "
@@ -196,51 +196,51 @@ static int refusal(const struct authority_ask *ask, long status, struct pl_err *
 static int put(struct bytes *out, const struct authority_ask *ask, const struct rsa_key *key,
                struct pl_err *err)
 {
-    CURL *curl = curl_easy_init();
-    char *body = body_for(key), *url = curl ? url_for(curl, ask) : NULL, *bearer = NULL;
-    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    CURL *easy = curl.easy_init();
+    char *body = body_for(key), *url = easy ? url_for(easy, ask) : NULL, *bearer = NULL;
+    struct curl_slist *headers = curl.slist_append(NULL, "Content-Type: application/json");
     char why[CURL_ERROR_SIZE] = "";
     long status = 0;
     CURLcode code;
     int rc = PL_OK;
     /* The secret travels in a header, as the run's hub tokens did, and over TLS alone. */
     if (asprintf(&bearer, "Authorization: Bearer %s", ask->user_token) < 0) bearer = NULL;
-    if (bearer) headers = curl_slist_append(headers, bearer);
-    if (!curl || !body || !url || !bearer || !headers) {
+    if (bearer) headers = curl.slist_append(headers, bearer);
+    if (!easy || !body || !url || !bearer || !headers) {
         rc = pl_fail(err, PL_ENOMEM, "authority: no memory");
         goto done;
     }
-    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl.easy_setopt(easy, CURLOPT_URL, url);
     /* No redirects and no other protocol: the secret is for this address alone. */
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "https");
-    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, "PUT");
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT,
+    curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "https");
+    curl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, "PUT");
+    curl.easy_setopt(easy, CURLOPT_POSTFIELDS, body);
+    curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+    curl.easy_setopt(easy, CURLOPT_TIMEOUT,
                      ask->timeout_s > 0 ? ask->timeout_s : AUTHORITY_TIMEOUT_S);
     /* Without signals, which would interrupt the program that this library is part of. */
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
+    curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, why);
+    curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+    curl.easy_setopt(easy, CURLOPT_WRITEDATA, out);
     /* A self-signed authority's certificate replaces the system's list: no other is trusted
      * then. */
-    if (ask->ca_file) curl_easy_setopt(curl, CURLOPT_CAINFO, ask->ca_file);
-    code = curl_easy_perform(curl);
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    if (ask->ca_file) curl.easy_setopt(easy, CURLOPT_CAINFO, ask->ca_file);
+    code = curl.easy_perform(easy);
+    curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
     if (code) {
-        const char *side = advice(&rc, curl, code, ask, why);
+        const char *side = advice(&rc, easy, code, ask, why);
         pl_fail(err, rc, "authority %.100s: %.120s; %s", ask->url[0] ? ask->url : "''",
-                why[0] ? why : curl_easy_strerror(code), side);
+                why[0] ? why : curl.easy_strerror(code), side);
     } else if (status != 200) rc = refusal(ask, status, err);
 done:
     /* The secret does not stay in freed memory. */
     if (bearer) OPENSSL_cleanse(bearer, strlen(bearer));
-    curl_slist_free_all(headers);
+    curl.slist_free_all(headers);
     free(bearer);
     free(body);
     free(url);
-    curl_easy_cleanup(curl);
+    curl.easy_cleanup(easy);
     return rc;
 }
 

@@ -82,16 +82,16 @@ static void follow_list(struct authority_server *s)
 
 static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const void *json, size_t n)
 {
-    struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)(uintptr_t)json,
+    struct MHD_Response *r = MHD.create_response_from_buffer(n, (void *)(uintptr_t)json,
                                                              MHD_RESPMEM_MUST_COPY);
     enum MHD_Result queued;
     if (!r) return MHD_NO;
-    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
-    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
-    if (status == 401) MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
-    if (status == 429) MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "60");
-    queued = MHD_queue_response(c, status, r);
-    MHD_destroy_response(r);
+    MHD.add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+    MHD.add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (status == 401) MHD.add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (status == 429) MHD.add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "60");
+    queued = MHD.queue_response(c, status, r);
+    MHD.destroy_response(r);
     return queued;
 }
 
@@ -103,7 +103,7 @@ static enum MHD_Result refuse(struct MHD_Connection *c, unsigned status, const c
 static enum MHD_Result answer(struct authority_server *s, struct MHD_Connection *c,
                               const struct bytes *body)
 {
-    const char *bearer = MHD_lookup_connection_value(c, MHD_HEADER_KIND,
+    const char *bearer = MHD.lookup_connection_value(c, MHD_HEADER_KIND,
                                                      MHD_HTTP_HEADER_AUTHORIZATION);
     struct bytes json = { 0 };
     enum MHD_Result queued;
@@ -210,7 +210,7 @@ int authority_server_open(struct authority_server **out, struct authority *a,
     if (!rc) stat(allow_path, &s->seen);
     if (!rc) {
         unsigned flags = MHD_USE_TLS | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
-        s->daemon = MHD_start_daemon(sa.ss_family == AF_INET6 ? flags | MHD_USE_IPv6 : flags,
+        s->daemon = MHD.start_daemon(sa.ss_family == AF_INET6 ? flags | MHD_USE_IPv6 : flags,
                                      (uint16_t)port, on_accept, s, on_request, s,
                                      MHD_OPTION_SOCK_ADDR, &sa, MHD_OPTION_HTTPS_MEM_CERT, cert,
                                      MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_CONNECTION_LIMIT,
@@ -233,14 +233,14 @@ int authority_server_open(struct authority_server **out, struct authority *a,
 void authority_server_close(struct authority_server *s)
 {
     if (!s) return;
-    if (s->daemon) MHD_stop_daemon(s->daemon);
+    if (s->daemon) MHD.stop_daemon(s->daemon);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
 int authority_server_port(const struct authority_server *s)
 {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    const union MHD_DaemonInfo *info = MHD.get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
     return info ? info->port : 0;
 }
 

@@ -50,9 +50,9 @@ int http_client_open(struct http_client **out, const struct http_client_options 
     if (c->o.connections < 1) c->o.connections = 1;
     if (c->o.connections > HTTP_CLIENT_CONNECTIONS_MAX)
         c->o.connections = HTTP_CLIENT_CONNECTIONS_MAX;
-    c->multi = curl_multi_init();
+    c->multi = curl.multi_init();
     for (int i = 0; c->multi && i < c->o.connections; i++)
-        if (!(c->request[i].easy = curl_easy_init())) {
+        if (!(c->request[i].easy = curl.easy_init())) {
             http_client_close(c);
             return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
         }
@@ -72,10 +72,10 @@ void http_client_close(struct http_client *c)
 {
     if (!c) return;
     for (int i = 0; i < HTTP_CLIENT_CONNECTIONS_MAX; i++) {
-        if (c->request[i].part) curl_multi_remove_handle(c->multi, c->request[i].easy);
-        curl_easy_cleanup(c->request[i].easy);
+        if (c->request[i].part) curl.multi_remove_handle(c->multi, c->request[i].easy);
+        curl.easy_cleanup(c->request[i].easy);
     }
-    if (c->multi) curl_multi_cleanup(c->multi);
+    if (c->multi) curl.multi_cleanup(c->multi);
     free(c);
 }
 
@@ -123,8 +123,8 @@ static void plan_next(struct http_client *c, const struct request *r)
 static void finish(struct http_client *c, struct request *r, CURLcode code, struct round *round)
 {
     struct http_part *p = r->part;
-    curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
-    curl_multi_remove_handle(c->multi, r->easy);
+    curl.easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
+    curl.multi_remove_handle(c->multi, r->easy);
     r->part = NULL;
     r->attempt->is_active = 0;
     /* A slow request that succeeded shows how slow this server is. */
@@ -149,7 +149,7 @@ static void finish(struct http_client *c, struct request *r, CURLcode code, stru
     else
         snprintf(round->why, sizeof round->why, "%.200s",
                  r->library[0] ? r->library
-                 : code        ? curl_easy_strerror(code)
+                 : code        ? curl.easy_strerror(code)
                                : "the answer ends too early");
     if (!request_is_passing(r, code)) round->fatal = 1;
     r->part = p;
@@ -210,7 +210,7 @@ static void stop_all(struct http_client *c)
 {
     for (int i = 0; i < c->o.connections; i++) {
         if (!c->request[i].part) continue;
-        curl_multi_remove_handle(c->multi, c->request[i].easy);
+        curl.multi_remove_handle(c->multi, c->request[i].easy);
         c->request[i].part = NULL;
     }
 }
@@ -233,15 +233,15 @@ static int fetch(struct http_client *c, const struct http_file *file, struct htt
             rc = pl_fail(err, PL_EIO, "%.300s: %.150s (%d tries)", file->url, round.why,
                          tries_of(c));
         if (rc || complete) break;
-        if (curl_multi_perform(c->multi, &running)) {
+        if (curl.multi_perform(c->multi, &running)) {
             rc = pl_fail(err, PL_EIO, "%.300s: no memory", file->url);
             break;
         }
-        while ((m = curl_multi_info_read(c->multi, &left))) {
+        while ((m = curl.multi_info_read(c->multi, &left))) {
             char *context = NULL;
             if (m->msg != CURLMSG_DONE) continue;
             CURLcode code = m->data.result;
-            curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &context);
+            curl.easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &context);
             if (request_follow((struct request *)(void *)context, code)) continue;
             finish(c, (struct request *)(void *)context, code, &round);
             active--;
@@ -252,7 +252,7 @@ static int fetch(struct http_client *c, const struct http_file *file, struct htt
         active -= give_up_the_silent(c, &round);
         if (round.fatal) rc = pl_fail(err, PL_EIO, "%.300s: %.150s", file->url, round.why);
         else if (!complete)
-            curl_multi_poll(c->multi, NULL, 0, active ? POLL_MS : POLL_MS / 4, NULL);
+            curl.multi_poll(c->multi, NULL, 0, active ? POLL_MS : POLL_MS / 4, NULL);
     }
     stop_all(c);
     return rc;

@@ -69,7 +69,7 @@ static int is_redirect(long status)
 static int check_head(struct request *r)
 {
     struct http_part *p = r->part;
-    curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
+    curl.easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
     if (is_redirect(r->status)) return 1;
     /* small, and sent whole */
     if (r->status == 200 && p->at + p->got == 0 && !r->file->size) return 1;
@@ -126,43 +126,43 @@ void request_send(struct request *r)
     r->heard = pl_seconds();
     r->silence = r->retry_after = 0;
     r->skipped = 0;
-    curl_easy_reset(e); /* keeps the connection */
-    curl_easy_setopt(e, CURLOPT_URL, r->url);
-    curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(e, CURLOPT_USERAGENT, "potluck/" PL_VERSION);
-    curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long)o->stall_s);
-    curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, (long)TRICKLE);
-    curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)o->stall_s);
-    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, r->library);
-    curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(e, CURLOPT_HEADERDATA, r);
-    curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_data);
-    curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
-    curl_easy_setopt(e, CURLOPT_PRIVATE, r);
+    curl.easy_reset(e); /* keeps the connection */
+    curl.easy_setopt(e, CURLOPT_URL, r->url);
+    curl.easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl.easy_setopt(e, CURLOPT_USERAGENT, "potluck/" PL_VERSION);
+    curl.easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+    curl.easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long)o->stall_s);
+    curl.easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, (long)TRICKLE);
+    curl.easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)o->stall_s);
+    curl.easy_setopt(e, CURLOPT_ERRORBUFFER, r->library);
+    curl.easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
+    curl.easy_setopt(e, CURLOPT_HEADERDATA, r);
+    curl.easy_setopt(e, CURLOPT_WRITEFUNCTION, on_data);
+    curl.easy_setopt(e, CURLOPT_WRITEDATA, r);
+    curl.easy_setopt(e, CURLOPT_PRIVATE, r);
     if (token) {
-        curl_easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
-        curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, token);
+        curl.easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
+        curl.easy_setopt(e, CURLOPT_XOAUTH2_BEARER, token);
     }
-    if (o->ca_file) curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file);
+    if (o->ca_file) curl.easy_setopt(e, CURLOPT_CAINFO, o->ca_file);
     snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)(part->at + part->got),
              (unsigned long long)(part->at + part->bytes - 1));
-    curl_easy_setopt(e, CURLOPT_RANGE, range);
-    curl_multi_add_handle(r->multi, e);
+    curl.easy_setopt(e, CURLOPT_RANGE, range);
+    curl.multi_add_handle(r->multi, e);
 }
 
 int request_follow(struct request *r, CURLcode code)
 {
     const char *target = NULL;
     if (code || r->bad) return 0;
-    curl_easy_getinfo(r->easy, CURLINFO_REDIRECT_URL, &target);
+    curl.easy_getinfo(r->easy, CURLINFO_REDIRECT_URL, &target);
     if (!target) return 0;
     if (++r->redirects > REDIRECTS_MAX || strlen(target) >= sizeof r->url) {
         bad(r, 1, strlen(target) < sizeof r->url ? "too many redirects" : "a redirect too long");
         return 0;
     }
     snprintf(r->url, sizeof r->url, "%s", target);
-    curl_multi_remove_handle(r->multi, r->easy);
+    curl.multi_remove_handle(r->multi, r->easy);
     request_send(r);
     return 1;
 }

@@ -39,10 +39,10 @@ static void end_connection(struct slot *slot)
 
 static void start(struct connections *c, struct MHD_Connection *mhd, void **context)
 {
-    const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd,
+    const union MHD_ConnectionInfo *fd = MHD.get_connection_info(mhd,
                                                                  MHD_CONNECTION_INFO_CONNECTION_FD);
     const union MHD_ConnectionInfo *remote =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        MHD.get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     struct connection *connection = calloc(1, sizeof *connection);
     struct sockaddr_storage local = { 0 };
     socklen_t n = sizeof local;
@@ -80,7 +80,7 @@ void connections_notify(void *c, struct MHD_Connection *mhd, void **context,
 
 struct connection *connections_of(struct MHD_Connection *mhd)
 {
-    return MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    return MHD.get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 }
 
 struct host_header {
@@ -101,7 +101,7 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
 const char *connections_host(struct MHD_Connection *mhd)
 {
     struct host_header h = { NULL, 0 };
-    MHD_get_connection_values(mhd, MHD_HEADER_KIND, on_header, &h);
+    MHD.get_connection_values(mhd, MHD_HEADER_KIND, on_header, &h);
     /* Two Host headers: which one counts differs between readers, so none does. [RFC 9112 3.2] */
     return h.count == 1 ? h.value : NULL;
 }

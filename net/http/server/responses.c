@@ -26,18 +26,18 @@ int response_add_headers(struct MHD_Response *r, const char *type)
         { "Vary", "Accept-Encoding" },
     };
     for (size_t i = 0; i < PL_COUNT(headers); i++)
-        if (MHD_add_response_header(r, headers[i][0], headers[i][1]) != MHD_YES) return PL_ENOMEM;
-    return MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES ? PL_OK
+        if (MHD.add_response_header(r, headers[i][0], headers[i][1]) != MHD_YES) return PL_ENOMEM;
+    return MHD.add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES ? PL_OK
                                                                                      : PL_ENOMEM;
 }
 
 struct MHD_Response *response_of(const char *type, const void *data, size_t n)
 {
     /* MHD copies the data; its prototype lacks a const. */
-    struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)(uintptr_t)data,
+    struct MHD_Response *r = MHD.create_response_from_buffer(n, (void *)(uintptr_t)data,
                                                              MHD_RESPMEM_MUST_COPY);
     if (r && response_add_headers(r, type)) {
-        MHD_destroy_response(r);
+        MHD.destroy_response(r);
         return NULL;
     }
     return r;
@@ -52,8 +52,8 @@ struct MHD_Response *response_packed(const char *type, const void *data, size_t 
         return NULL;
     if (bytes < n) r = response_of(type, packed, bytes);
     free(packed);
-    if (r && MHD_add_response_header(r, "Content-Encoding", "gzip") != MHD_YES) {
-        MHD_destroy_response(r);
+    if (r && MHD.add_response_header(r, "Content-Encoding", "gzip") != MHD_YES) {
+        MHD.destroy_response(r);
         r = NULL;
     }
     return r;
@@ -61,7 +61,7 @@ struct MHD_Response *response_packed(const char *type, const void *data, size_t 
 
 int response_takes_gzip(struct MHD_Connection *connection)
 {
-    const char *list = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+    const char *list = MHD.lookup_connection_value(connection, MHD_HEADER_KIND,
                                                    MHD_HTTP_HEADER_ACCEPT_ENCODING);
     return list && strstr(list, "gzip") && !strstr(list, "gzip;q=0");
 }

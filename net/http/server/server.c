@@ -90,7 +90,7 @@ static ssize_t read_events(void *context, uint64_t position, char *to, size_t ca
             }
         } else {
             w->asleep = 1;
-            MHD_suspend_connection(w->connection);
+            MHD.suspend_connection(w->connection);
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -119,7 +119,7 @@ static void end_watcher(struct watcher *w)
     slots_remove(&w->server->watched, &w->slot);
     if (!w->asleep) return;
     w->asleep = 0;
-    MHD_resume_connection(w->connection);
+    MHD.resume_connection(w->connection);
 }
 
 /* Another needs its connection's slot. */
@@ -137,7 +137,7 @@ static void wake_all(struct http_server *s)
     for (struct watcher *w = s->watchers; w; w = w->next)
         if (w->asleep) {
             w->asleep = 0;
-            MHD_resume_connection(w->connection);
+            MHD.resume_connection(w->connection);
         }
 }
 
@@ -149,7 +149,7 @@ static void let_go(struct http_server *s)
     nfds_t n = 0;
     for (struct watcher *w = s->watchers; w && n < HTTP_WATCHERS_MAX; w = w->next) {
         const union MHD_ConnectionInfo *info =
-            w->asleep ? MHD_get_connection_info(w->connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+            w->asleep ? MHD.get_connection_info(w->connection, MHD_CONNECTION_INFO_CONNECTION_FD)
                       : NULL;
         if (!info) continue;
         of[n] = w;
@@ -191,19 +191,19 @@ static enum MHD_Result watch(struct http_server *s, struct MHD_Connection *conne
     w->held = connections_of(connection);
     if (add_watcher(s, w)) {
         free(w);
-        return MHD_queue_response(connection, MHD_HTTP_SERVICE_UNAVAILABLE, s->busy);
+        return MHD.queue_response(connection, MHD_HTTP_SERVICE_UNAVAILABLE, s->busy);
     }
     w->held->on_end = on_end;
     w->held->context = w;
-    r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_events, w, watcher_free);
+    r = MHD.create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_events, w, watcher_free);
     if (!r) {
         watcher_free(w);
         return MHD_NO;
     }
     queued = response_add_headers(r, "text/event-stream")
                  ? MHD_NO
-                 : MHD_queue_response(connection, MHD_HTTP_OK, r);
-    MHD_destroy_response(r);
+                 : MHD.queue_response(connection, MHD_HTTP_OK, r);
+    MHD.destroy_response(r);
     return queued;
 }
 
@@ -228,9 +228,9 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     connections_request(&s->connections, connection);
     if (!http_hosts_have(&s->hosts, connections_host(connection),
                          &connections_of(connection)->local))
-        return MHD_queue_response(connection, MHD_HTTP_MISDIRECTED_REQUEST, s->host);
+        return MHD.queue_response(connection, MHD_HTTP_MISDIRECTED_REQUEST, s->host);
     if (strcmp(method, "GET") && strcmp(method, "HEAD"))
-        return MHD_queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, s->method);
+        return MHD.queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, s->method);
     if (*s->events && !strcmp(url, s->events) && !strcmp(method, "GET"))
         return watch(s, connection);
     pthread_mutex_lock(&s->lock);
@@ -238,7 +238,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         if (!strcmp(url, s->paths[i].path))
             r = s->paths[i].packed && response_takes_gzip(connection) ? s->paths[i].packed
                                                                       : s->paths[i].answer;
-    queued = MHD_queue_response(connection, r ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND,
+    queued = MHD.queue_response(connection, r ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND,
                                 r ? r : s->missing);
     pthread_mutex_unlock(&s->lock);
     return queued;
@@ -280,7 +280,7 @@ int http_server_open(struct http_server **out, const char *address, int port, st
     connections_init(&s->connections, HTTP_CONNECTIONS_MAX);
     s->watched.limit = s->connections.slots.limit * HTTP_WATCHERS_MAX / HTTP_CONNECTIONS_MAX;
     errno = 0;
-    s->daemon = MHD_start_daemon(flags, (uint16_t)port, NULL, NULL, on_request, s,
+    s->daemon = MHD.start_daemon(flags, (uint16_t)port, NULL, NULL, on_request, s,
                                  MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&where,
                                  MHD_OPTION_CONNECTION_LIMIT, connections_limit(&s->connections),
                                  MHD_OPTION_NOTIFY_CONNECTION, connections_notify, &s->connections,
@@ -301,8 +301,8 @@ int http_server_open(struct http_server **out, const char *address, int port, st
 /* MHD keeps a response until its last reader has it. */
 static void forget(const struct published *p)
 {
-    if (p->answer) MHD_destroy_response(p->answer);
-    if (p->packed) MHD_destroy_response(p->packed);
+    if (p->answer) MHD.destroy_response(p->answer);
+    if (p->packed) MHD.destroy_response(p->packed);
 }
 
 void http_server_close(struct http_server *s)
@@ -313,13 +313,13 @@ void http_server_close(struct http_server *s)
         s->closing = 1;
         wake_all(s);
         pthread_mutex_unlock(&s->lock);
-        MHD_stop_daemon(s->daemon);
+        MHD.stop_daemon(s->daemon);
     }
     for (size_t i = 0; i < s->count; i++) forget(&s->paths[i]);
-    if (s->missing) MHD_destroy_response(s->missing);
-    if (s->method) MHD_destroy_response(s->method);
-    if (s->busy) MHD_destroy_response(s->busy);
-    if (s->host) MHD_destroy_response(s->host);
+    if (s->missing) MHD.destroy_response(s->missing);
+    if (s->method) MHD.destroy_response(s->method);
+    if (s->busy) MHD.destroy_response(s->busy);
+    if (s->host) MHD.destroy_response(s->host);
     drop(s->latest);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -332,7 +332,7 @@ int http_server_host(struct http_server *s, const char *name, struct pl_err *err
 
 int http_server_port(const struct http_server *s)
 {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    const union MHD_DaemonInfo *info = MHD.get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
     return info ? info->port : 0;
 }
 
@@ -380,15 +380,15 @@ int http_server_file(struct http_server *s, const char *path, const char *type, 
         if (fd >= 0) close(fd);
         return rc;
     }
-    if (!(r = MHD_create_response_from_fd64((uint64_t)st.st_size, fd))) { /* r owns fd from here */
+    if (!(r = MHD.create_response_from_fd64((uint64_t)st.st_size, fd))) { /* r owns fd from here */
         close(fd);
         return pl_fail(err, PL_ENOMEM, "%s: out of memory", file);
     }
     snprintf(disposition, sizeof disposition, "attachment; filename=\"%.*s\"", HTTP_PATH_MAX,
              name ? name : "");
     if (response_add_headers(r, type) ||
-        (name && MHD_add_response_header(r, "Content-Disposition", disposition) != MHD_YES)) {
-        MHD_destroy_response(r);
+        (name && MHD.add_response_header(r, "Content-Disposition", disposition) != MHD_YES)) {
+        MHD.destroy_response(r);
         return pl_fail(err, PL_ENOMEM, "%s: out of memory", file);
     }
     rc = publish(s, path, r, NULL);

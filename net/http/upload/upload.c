@@ -45,13 +45,13 @@ int http_upload(const char *url, const char *path, const struct http_upload_opti
     if (strlen(url) >= HTTP_URL_MAX || strlen(path) > 4000)
         return pl_fail(err, PL_ELIMIT, "%.100s...: too long an address or path", url);
     if ((rc = curl_load(err)) || (rc = pl_mapping_open(&u.file, path, err))) return rc;
-    if (!(u.easy = curl_easy_init()) ||
+    if (!(u.easy = curl.easy_init()) ||
         !EVP_Digest(u.file.at, u.file.bytes, digest, &n, EVP_sha256(), NULL))
         rc = pl_fail(err, PL_ENOMEM, "%.200s: no memory", path);
     for (unsigned i = 0; i < n && i < 32; i++) snprintf(u.sha256 + 2 * i, 3, "%02x", digest[i]);
     if (!rc) rc = ways[options->way](&u);
     pl_buffer_clear(&u.answer);
-    curl_easy_cleanup(u.easy);
+    curl.easy_cleanup(u.easy);
     pl_mapping_close(&u.file);
     return rc;
 }

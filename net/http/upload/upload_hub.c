@@ -54,11 +54,11 @@ static char *base64(const void *data, size_t bytes)
 /* "<hub>/api/<kind>/<repository>/<call>/<revision>" */
 static int api(char url[HTTP_URL_MAX], struct upload *u, const char *what)
 {
-    char *revision = curl_easy_escape(u->easy, u->o->revision, 0);
+    char *revision = curl.easy_escape(u->easy, u->o->revision, 0);
     int n = revision ? snprintf(url, HTTP_URL_MAX, "%s/api/%s/%s/%s/%s", u->url, u->o->kind,
                                 u->o->repository, what, revision)
                      : 0;
-    curl_free(revision);
+    curl.free(revision);
     if (!revision) return no_memory(u);
     return n < HTTP_URL_MAX ? PL_OK
                             : pl_fail(u->err, PL_ELIMIT, "%.100s: too long an address", u->url);

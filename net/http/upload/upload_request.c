@@ -99,49 +99,49 @@ int upload_ask(struct upload *u, struct upload_reply *x, const char *method, con
         return PL_EUSE;
     }
     for (; headers && *headers; headers++) {
-        struct curl_slist *more = curl_slist_append(list, *headers);
+        struct curl_slist *more = curl.slist_append(list, *headers);
         if (!more) {
-            curl_slist_free_all(list);
+            curl.slist_free_all(list);
             return PL_ENOMEM;
         }
         list = more;
     }
-    curl_easy_reset(e);
-    curl_easy_setopt(e, CURLOPT_URL, url);
-    curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(e, CURLOPT_USERAGENT, "potluck/" PL_VERSION);
-    curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long)u->o->stall_s);
-    curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)u->o->stall_s);
-    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, x->library);
-    curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(e, CURLOPT_HEADERDATA, x);
-    curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, keep);
-    curl_easy_setopt(e, CURLOPT_WRITEDATA, x);
-    curl_easy_setopt(e, CURLOPT_HTTPHEADER, list);
-    if (u->o->ca_file) curl_easy_setopt(e, CURLOPT_CAINFO, u->o->ca_file);
+    curl.easy_reset(e);
+    curl.easy_setopt(e, CURLOPT_URL, url);
+    curl.easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl.easy_setopt(e, CURLOPT_USERAGENT, "potluck/" PL_VERSION);
+    curl.easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+    curl.easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long)u->o->stall_s);
+    curl.easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl.easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)u->o->stall_s);
+    curl.easy_setopt(e, CURLOPT_ERRORBUFFER, x->library);
+    curl.easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
+    curl.easy_setopt(e, CURLOPT_HEADERDATA, x);
+    curl.easy_setopt(e, CURLOPT_WRITEFUNCTION, keep);
+    curl.easy_setopt(e, CURLOPT_WRITEDATA, x);
+    curl.easy_setopt(e, CURLOPT_HTTPHEADER, list);
+    if (u->o->ca_file) curl.easy_setopt(e, CURLOPT_CAINFO, u->o->ca_file);
     if (token) {
-        curl_easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
-        curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, token);
+        curl.easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
+        curl.easy_setopt(e, CURLOPT_XOAUTH2_BEARER, token);
     }
     if (data) {
-        curl_easy_setopt(e, CURLOPT_UPLOAD, 1L);
-        curl_easy_setopt(e, CURLOPT_READFUNCTION, give);
-        curl_easy_setopt(e, CURLOPT_READDATA, x);
-        curl_easy_setopt(e, CURLOPT_SEEKFUNCTION, rewind_to);
-        curl_easy_setopt(e, CURLOPT_SEEKDATA, x);
-        curl_easy_setopt(e, CURLOPT_INFILESIZE_LARGE, (curl_off_t)bytes);
-    } else if (!strcmp(method, "HEAD")) curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
-    if (strcmp(method, "HEAD")) curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, method);
-    code = curl_easy_perform(e);
-    curl_easy_getinfo(e, CURLINFO_RESPONSE_CODE, &x->status);
-    curl_slist_free_all(list);
+        curl.easy_setopt(e, CURLOPT_UPLOAD, 1L);
+        curl.easy_setopt(e, CURLOPT_READFUNCTION, give);
+        curl.easy_setopt(e, CURLOPT_READDATA, x);
+        curl.easy_setopt(e, CURLOPT_SEEKFUNCTION, rewind_to);
+        curl.easy_setopt(e, CURLOPT_SEEKDATA, x);
+        curl.easy_setopt(e, CURLOPT_INFILESIZE_LARGE, (curl_off_t)bytes);
+    } else if (!strcmp(method, "HEAD")) curl.easy_setopt(e, CURLOPT_NOBODY, 1L);
+    if (strcmp(method, "HEAD")) curl.easy_setopt(e, CURLOPT_CUSTOMREQUEST, method);
+    code = curl.easy_perform(e);
+    curl.easy_getinfo(e, CURLINFO_RESPONSE_CODE, &x->status);
+    curl.slist_free_all(list);
     pl_buffer_byte(&u->answer, 0);
     if (u->answer.failed) return PL_ENOMEM;
     u->answer.bytes--;
     if (!code) return PL_OK;
-    if (!x->library[0]) snprintf(x->library, sizeof x->library, "%s", curl_easy_strerror(code));
+    if (!x->library[0]) snprintf(x->library, sizeof x->library, "%s", curl.easy_strerror(code));
     /* A wrong certificate or URL is the user's to repair; anything else may pass. */
     return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
                    code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT

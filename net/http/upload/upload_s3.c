@@ -20,21 +20,21 @@ struct place {
 
 static int find_place(struct place *p, const struct upload *u)
 {
-    CURLU *url = curl_url();
+    CURLU *url = curl.url();
     char *host = NULL, *port = NULL, *path = NULL;
-    int good = url && !curl_url_set(url, CURLUPART_URL, u->url, 0) &&
-               !curl_url_get(url, CURLUPART_HOST, &host, 0) &&
-               !curl_url_get(url, CURLUPART_PATH, &path, 0) && strlen(host) < 256 &&
+    int good = url && !curl.url_set(url, CURLUPART_URL, u->url, 0) &&
+               !curl.url_get(url, CURLUPART_HOST, &host, 0) &&
+               !curl.url_get(url, CURLUPART_PATH, &path, 0) && strlen(host) < 256 &&
                !strchr(u->url, '?');
     if (good) {
-        curl_url_get(url, CURLUPART_PORT, &port, CURLU_NO_DEFAULT_PORT);
+        curl.url_get(url, CURLUPART_PORT, &port, CURLU_NO_DEFAULT_PORT);
         snprintf(p->host, sizeof p->host, "%s%s%.10s", host, port ? ":" : "", port ? port : "");
         snprintf(p->path, sizeof p->path, "%s", path);
     }
-    curl_free(host);
-    curl_free(port);
-    curl_free(path);
-    curl_url_cleanup(url);
+    curl.free(host);
+    curl.free(port);
+    curl.free(path);
+    curl.url_cleanup(url);
     return good ? PL_OK
                 : pl_fail(u->err, PL_EUSE,
                           "%.200s: not the address of an object, "
@@ -132,11 +132,11 @@ static int id_query(char *query, size_t capacity, struct upload *u, const json_t
                     size_t number)
 {
     const char *id = json_string_value(json_object_get(state, "id"));
-    char *escaped = id ? curl_easy_escape(u->easy, id, 0) : NULL, part[40] = "";
+    char *escaped = id ? curl.easy_escape(u->easy, id, 0) : NULL, part[40] = "";
     if (!escaped) return PL_ENOMEM;
     if (number) snprintf(part, sizeof part, "partNumber=%zu&", number);
     snprintf(query, capacity, "%suploadId=%s", part, escaped);
-    curl_free(escaped);
+    curl.free(escaped);
     return PL_OK;
 }
 

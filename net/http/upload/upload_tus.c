@@ -34,14 +34,14 @@ static int remember(struct upload *u)
  * asked. */
 static int take_location(struct upload *u, const char *location)
 {
-    CURLU *url = curl_url();
+    CURLU *url = curl.url();
     char *whole = NULL;
-    int good = url && !curl_url_set(url, CURLUPART_URL, u->url, 0) &&
-               !curl_url_set(url, CURLUPART_URL, location, 0) &&
-               !curl_url_get(url, CURLUPART_URL, &whole, 0) && strlen(whole) < sizeof u->location;
+    int good = url && !curl.url_set(url, CURLUPART_URL, u->url, 0) &&
+               !curl.url_set(url, CURLUPART_URL, location, 0) &&
+               !curl.url_get(url, CURLUPART_URL, &whole, 0) && strlen(whole) < sizeof u->location;
     if (good) snprintf(u->location, sizeof u->location, "%s", whole);
-    curl_free(whole);
-    curl_url_cleanup(url);
+    curl.free(whole);
+    curl.url_cleanup(url);
     return good;
 }
 

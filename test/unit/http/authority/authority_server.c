@@ -79,20 +79,20 @@ static size_t ignored(char *data, size_t size, size_t n, void *context) { return
 static long status_of(const char *method, const char *path, size_t body)
 {
     char whole[128], *text = calloc(body + 1, 1);
-    CURL *c = curl_easy_init();
+    CURL *c = curl.easy_init();
     long status = 0;
     memset(text, 'x', body);
     snprintf(whole, sizeof whole, "%s%s", url, path);
-    curl_easy_setopt(c, CURLOPT_URL, whole);
-    curl_easy_setopt(c, CURLOPT_CAINFO, ca);
-    curl_easy_setopt(c, CURLOPT_POSTFIELDS, text);
-    curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)body);
-    curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);
-    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, ignored);
-    curl_easy_setopt(c, CURLOPT_TIMEOUT, 20L);
-    assert_int_equal(curl_easy_perform(c), CURLE_OK);
-    curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_cleanup(c);
+    curl.easy_setopt(c, CURLOPT_URL, whole);
+    curl.easy_setopt(c, CURLOPT_CAINFO, ca);
+    curl.easy_setopt(c, CURLOPT_POSTFIELDS, text);
+    curl.easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)body);
+    curl.easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);
+    curl.easy_setopt(c, CURLOPT_WRITEFUNCTION, ignored);
+    curl.easy_setopt(c, CURLOPT_TIMEOUT, 20L);
+    assert_int_equal(curl.easy_perform(c), CURLE_OK);
+    curl.easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+    curl.easy_cleanup(c);
     free(text);
     return status;
 }
