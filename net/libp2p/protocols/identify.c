@@ -8,8 +8,8 @@
  * peers can pass them on. An unanswered identify keeps go-libp2p from opening streams to us for a
  * minute, so we answer before anything else. */
 #include "identify.h"
+#include "net/libp2p/host/exchange.h"
 #include "net/libp2p/host/host_protocol.h"
-#include "net/list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,19 +20,11 @@
 #define PUSH "/ipfs/id/push/1.0.0"
 #define PUSH_AFTER 0.05 /* s; handlers are registered one by one, one push tells of all */
 
-/* One message under way: ours that asks or pushes, or a push that we receive. */
-struct exchange {
-    struct host *host;
-    struct stream *stream;
-    int pushing;
-    struct timer timer;
-    struct exchange *next, *prev;
-};
-
 struct identify {
     struct host_watch watch;
     struct timer push;
-    struct exchange *exchanges;
+    struct exchange *exchanges;      /* our questions, and the pushes that we receive */
+    struct exchange *pushes;         /* ours */
     struct identify_message scratch; /* too large for the stack */
     struct record record;
 };
@@ -40,28 +32,6 @@ struct identify {
 static struct identify *identify_of(const struct host *h)
 {
     return host_state(h, &identify_protocol);
-}
-
-static void finish(struct exchange *x)
-{
-    struct identify *id = identify_of(x->host);
-    list_remove(&id->exchanges, x);
-    timer_stop(&x->timer);
-    stream_close(x->stream);
-    free(x);
-}
-
-static void on_late(void *context) { finish(context); }
-
-static struct exchange *begin(struct host *h)
-{
-    struct exchange *x = calloc(1, sizeof *x);
-    struct identify *id = identify_of(h);
-    if (!x) return NULL;
-    x->host = h;
-    list_add(&id->exchanges, x);
-    timer_start(host_loop(h), &x->timer, IDENTIFY_LIMIT, on_late, x);
-    return x;
 }
 
 /* --- our message ------------------------------------------------------------------------------ */
@@ -177,53 +147,46 @@ static void on_readable(void *context, struct stream *c)
     size_t n;
     int ended;
     const uint8_t *data = stream_data(c, &n, &ended);
-    if (ended && !x->pushing) understand(x, data, n);
+    if (ended && x->list != &identify_of(x->host)->pushes) understand(x, data, n);
     if (ended) stream_finish(c);
-    if (ended || n > IDENTIFY_PARTS_MAX * (IDENTIFY_PART_MAX + 2)) finish(x);
+    if (ended || n > IDENTIFY_PARTS_MAX * (IDENTIFY_PART_MAX + 2)) exchange_end(x);
 }
 
-static void on_failed(void *context, struct stream *c, int status, const char *why)
-{
-    finish(context);
-}
-
-static const struct stream_events events = { .readable = on_readable, .failed = on_failed };
+static const struct stream_events events = { .readable = on_readable, .failed = exchange_failed };
 
 static void on_pushed(void *context, struct stream *c)
 {
-    struct host *h = context;
-    struct exchange *x = begin(h);
-    if (!x) {
-        stream_close(c);
-        return;
-    }
-    x->stream = c;
-    stream_listen(c, &events, x);
+    exchange_serve(c, &identify_of(context)->exchanges, sizeof(struct exchange), &events,
+                   IDENTIFY_LIMIT, exchange_end);
+}
+
+/* A stream of ours. NULL: no memory. */
+static struct stream *begin(struct host *h, struct exchange **list, struct connection *l,
+                            const char *protocol)
+{
+    struct exchange *x = exchange_new(h, list, sizeof *x);
+    if (!x) return NULL;
+    timer_start(host_loop(h), &x->timer, IDENTIFY_LIMIT, exchange_end, x);
+    if ((x->stream = stream_open_on(l, protocol, IDENTIFY_LIMIT, &events, x))) return x->stream;
+    exchange_end(x);
+    return NULL;
 }
 
 /* Each new connection is asked, also a peer's second: it may come from another address. */
 static void on_connection(void *context, struct connection *l)
 {
-    struct exchange *x = begin(context);
-    if (x && !(x->stream = stream_open_on(l, ID, IDENTIFY_LIMIT, &events, x))) finish(x);
+    begin(context, &identify_of(context)->exchanges, l, ID);
 }
 
 /* --- changes ---------------------------------------------------------------------------------- */
 
 /* Only to peers that serve the push protocol. */
-static void push_to(struct host *h, struct connection *l)
-{
-    struct exchange *x = begin(h);
-    if (!x) return;
-    x->pushing = 1;
-    if ((x->stream = stream_open_on(l, PUSH, IDENTIFY_LIMIT, &events, x))) send_identity(x->stream);
-    else finish(x);
-}
-
 static void push_to_peer(void *context, struct peer *p)
 {
     struct connection *l = connection_best(p);
-    if (l && peer_serves(p, PUSH)) push_to(context, l);
+    struct stream *c = NULL;
+    if (l && peer_serves(p, PUSH)) c = begin(context, &identify_of(context)->pushes, l, PUSH);
+    if (c) send_identity(c);
 }
 
 static void on_push(void *context)
@@ -259,7 +222,8 @@ static void stop(struct host *h)
     if (!id) return;
     host_unwatch(h, &id->watch);
     timer_stop(&id->push);
-    while (id->exchanges) finish(id->exchanges);
+    while (id->exchanges) exchange_end(id->exchanges);
+    while (id->pushes) exchange_end(id->pushes);
     host_set_state(h, &identify_protocol, NULL);
     free(id);
 }

@@ -13,6 +13,7 @@
  * A server must answer every FIND_NODE, also one for its own ID: others take it into their routing
  * tables by that answer. */
 #include "kad.h"
+#include "net/libp2p/host/exchange.h"
 #include "net/libp2p/host/host_protocol.h"
 #include "net/list.h"
 
@@ -24,29 +25,12 @@
 
 /* --- server ----------------------------------------------------------------------------------- */
 
-struct answering {
-    struct host *host;
-    struct stream *stream;
-    struct timer timer;
-    struct answering *next, *prev;
-};
-
 struct kad {
-    struct answering *answering;
+    struct exchange *answering;
     struct router_query *queries;
 };
 
 static struct kad *kad_of(const struct host *h) { return host_state(h, &kad_protocol); }
-
-static void finish(struct answering *a)
-{
-    list_remove(&kad_of(a->host)->answering, a);
-    timer_stop(&a->timer);
-    stream_close(a->stream);
-    free(a);
-}
-
-static void on_idle(void *context) { finish(context); }
 
 /* The nearest so far, nearest first. */
 struct nearest {
@@ -122,7 +106,7 @@ static int find_node(struct host *h, const struct peer_id *requester, const stru
 
 static void on_request(void *context, struct stream *c)
 {
-    struct answering *a = context;
+    struct exchange *a = context;
     for (;;) {
         const uint8_t *body;
         size_t n, used;
@@ -140,33 +124,20 @@ static void on_request(void *context, struct stream *c)
             bytes_clear(&out);
         }
         if (rc) {
-            finish(a);
+            exchange_end(a);
             return;
         }
         stream_took(c, used);
-        timer_start(host_loop(a->host), &a->timer, KAD_IDLE_LIMIT, on_idle, a);
+        timer_start(host_loop(a->host), &a->timer, KAD_IDLE_LIMIT, exchange_end, a);
     }
-}
-
-static void on_gone(void *context, struct stream *c, int status, const char *why)
-{
-    finish(context);
 }
 
 static void on_asked(void *context, struct stream *c)
 {
-    static const struct stream_events events = { .readable = on_request, .failed = on_gone };
-    struct host *h = context;
-    struct answering *a = calloc(1, sizeof *a);
-    if (!a) {
-        stream_close(c);
-        return;
-    }
-    a->host = h;
-    a->stream = c;
-    list_add(&kad_of(h)->answering, a);
-    timer_start(host_loop(h), &a->timer, KAD_IDLE_LIMIT, on_idle, a);
-    stream_listen(c, &events, a);
+    static const struct stream_events events = { .readable = on_request,
+                                                 .failed = exchange_failed };
+    exchange_serve(c, &kad_of(context)->answering, sizeof(struct exchange), &events, KAD_IDLE_LIMIT,
+                   exchange_end);
 }
 
 /* --- client ----------------------------------------------------------------------------------- */
@@ -179,10 +150,8 @@ struct candidate {
 
 /* One peer being asked. */
 struct question {
+    struct exchange exchange;
     struct router_query *query;
-    struct stream *stream;
-    struct timer timer;
-    struct question *next, *prev;
 };
 
 struct router_query {
@@ -191,7 +160,7 @@ struct router_query {
     uint8_t place[32];
     struct candidate candidates[KAD_CANDIDATES_MAX]; /* nearest first */
     size_t candidate_count;
-    struct question *questions;
+    struct exchange *questions;
     size_t question_count;
     int round;
     size_t answers;
@@ -205,17 +174,13 @@ struct router_query {
 /* Answered, failed or late. */
 static void drop_question(struct question *ask)
 {
-    struct router_query *q = ask->query;
-    list_remove(&q->questions, ask);
-    q->question_count--;
-    timer_stop(&ask->timer);
-    stream_close(ask->stream);
-    free(ask);
+    ask->query->question_count--;
+    exchange_end(ask);
 }
 
 static void cancel(struct router_query *q)
 {
-    while (q->questions) drop_question(q->questions);
+    while (q->questions) exchange_end(q->questions);
     timer_stop(&q->timer);
     timer_stop(&q->next_step);
     list_remove(&kad_of(q->host)->queries, q);
@@ -307,17 +272,18 @@ static void ask_one(struct router_query *q, const struct peer_id *id)
 {
     static const struct stream_events events = { .readable = on_answer, .failed = on_failed };
     struct kad_message m = { .type = KAD_FIND_NODE, .cluster = 1, .key_bytes = q->target.length };
-    struct question *ask = calloc(1, sizeof *ask);
+    struct question *ask = exchange_new(q->host, &q->questions, sizeof *ask);
+    struct exchange *x;
     struct bytes out = { 0 };
     if (!ask) return;
+    x = &ask->exchange;
     memcpy(m.key, q->target.bytes, q->target.length);
     ask->query = q;
-    list_add(&q->questions, ask);
     q->question_count++;
-    ask->stream = stream_open_known(q->host, id, KAD, KAD_ANSWER_LIMIT, &events, ask);
-    timer_start(host_loop(q->host), &ask->timer, KAD_ANSWER_LIMIT, on_no_answer, ask);
-    if (!ask->stream || kad_put(&out, &m)) drop_question(ask);
-    else stream_write(ask->stream, bytes_at(&out), bytes_length(&out));
+    x->stream = stream_open_known(q->host, id, KAD, KAD_ANSWER_LIMIT, &events, ask);
+    timer_start(host_loop(q->host), &x->timer, KAD_ANSWER_LIMIT, on_no_answer, ask);
+    if (!x->stream || kad_put(&out, &m)) drop_question(ask);
+    else stream_write(x->stream, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 
@@ -409,7 +375,7 @@ static void stop(struct host *h)
 {
     struct kad *k = kad_of(h);
     if (!k) return;
-    while (k->answering) finish(k->answering);
+    while (k->answering) exchange_end(k->answering);
     while (k->queries) report(k->queries, PL_EIO);
     host_set_router(h, NULL);
     host_set_state(h, &kad_protocol, NULL);

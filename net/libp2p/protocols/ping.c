@@ -3,31 +3,54 @@
  * The server sends back whole blocks of 32 bytes, for as long as the stream is open. The client
  * measures from the moment that the protocol is agreed on, so that connecting does not count. */
 #include "ping.h"
+#include "net/libp2p/host/exchange.h"
 #include "net/libp2p/host/host_protocol.h"
 
 #include <openssl/rand.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define PING "/ipfs/ping/1.0.0"
 
-/* One stream, ours or theirs. */
+/* --- server ----------------------------------------------------------------------------------- */
+
+/* Whole blocks only: half a block waits for its rest. */
+static void on_pinged(void *context, struct stream *c)
+{
+    struct exchange *x = context;
+    size_t n;
+    int ended;
+    const uint8_t *data = stream_data(c, &n, &ended);
+    size_t whole = n - n % PING_BYTES;
+    if (whole) {
+        stream_write(c, data, whole);
+        stream_took(c, whole);
+        timer_start(host_loop(x->host), &x->timer, PING_IDLE_LIMIT, exchange_end, x);
+    }
+    if (!ended) return;
+    stream_finish(c);
+    exchange_end(x);
+}
+
+static void on_opened(void *context, struct stream *c)
+{
+    static const struct stream_events events = { .readable = on_pinged, .failed = exchange_failed };
+    exchange_serve(c, NULL, sizeof(struct exchange), &events, PING_IDLE_LIMIT, exchange_end);
+}
+
+static int start(struct host *h) { return host_serve(h, PING, on_opened, h); }
+
+const struct host_protocol ping_protocol = { .start = start };
+
+/* --- client ----------------------------------------------------------------------------------- */
+
+/* A ping of ours. */
 struct pinging {
-    struct host *host;
-    struct stream *stream;
-    struct timer timer;
+    struct exchange exchange;
     uint8_t sent[PING_BYTES];
     double sent_at;
-    ping_done *done; /* NULL: we answer */
+    ping_done *done;
     void *context;
 };
-
-static void finish(struct pinging *p)
-{
-    timer_stop(&p->timer);
-    stream_close(p->stream);
-    free(p);
-}
 
 static void report(struct pinging *p, int status, const char *why)
 {
@@ -36,8 +59,8 @@ static void report(struct pinging *p, int status, const char *why)
     double rtt = pl_seconds() - p->sent_at;
     struct pl_err copy;
     pl_fail(&copy, status, "%s", why);
-    finish(p);
-    if (done) done(context, status, status ? 0 : rtt, copy.text);
+    exchange_end(p);
+    done(context, status, status ? 0 : rtt, copy.text);
 }
 
 static void on_late(void *context) { report(context, PL_EAGAIN, "no answer to a ping in time"); }
@@ -46,47 +69,6 @@ static void on_failed(void *context, struct stream *c, int status, const char *w
 {
     report(context, status, why);
 }
-
-/* --- server ----------------------------------------------------------------------------------- */
-
-/* Whole blocks only: half a block waits for its rest. */
-static void on_pinged(void *context, struct stream *c)
-{
-    struct pinging *p = context;
-    size_t n;
-    int ended;
-    const uint8_t *data = stream_data(c, &n, &ended);
-    size_t whole = n - n % PING_BYTES;
-    if (whole) {
-        stream_write(c, data, whole);
-        stream_took(c, whole);
-        timer_start(host_loop(p->host), &p->timer, PING_IDLE_LIMIT, on_late, p);
-    }
-    if (!ended) return;
-    stream_finish(c);
-    finish(p);
-}
-
-static void on_opened(void *context, struct stream *c)
-{
-    static const struct stream_events events = { .readable = on_pinged, .failed = on_failed };
-    struct host *h = context;
-    struct pinging *p = calloc(1, sizeof *p);
-    if (!p) {
-        stream_close(c);
-        return;
-    }
-    p->host = h;
-    p->stream = c;
-    timer_start(host_loop(h), &p->timer, PING_IDLE_LIMIT, on_late, p);
-    stream_listen(c, &events, p);
-}
-
-static int start(struct host *h) { return host_serve(h, PING, on_opened, h); }
-
-const struct host_protocol ping_protocol = { .start = start };
-
-/* --- client ----------------------------------------------------------------------------------- */
 
 static void on_agreed(void *context, struct stream *c)
 {
@@ -114,16 +96,15 @@ int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping
     static const struct stream_events events = { .open = on_agreed,
                                                  .readable = on_echo,
                                                  .failed = on_failed };
-    struct pinging *p = calloc(1, sizeof *p);
+    struct pinging *p = exchange_new(h, NULL, sizeof *p);
     if (!p) return PL_ENOMEM;
-    p->host = h;
     p->done = done;
     p->context = context;
     if (RAND_bytes(p->sent, PING_BYTES) != 1 ||
-        !(p->stream = stream_open(h, peer, PING, timeout_s, &events, p))) {
-        finish(p);
+        !(p->exchange.stream = stream_open(h, peer, PING, timeout_s, &events, p))) {
+        exchange_end(p);
         return PL_ENOMEM;
     }
-    timer_start(host_loop(h), &p->timer, timeout_s, on_late, p);
+    timer_start(host_loop(h), &p->exchange.timer, timeout_s, on_late, p);
     return PL_OK;
 }

@@ -11,11 +11,11 @@
  * only the IP address that the request comes from, and each dial-back is charged for a minute. */
 #include "autonat.h"
 #include "dial_charges.h"
+#include "net/libp2p/host/exchange.h"
 #include "net/libp2p/host/host_protocol.h"
 #include "net/libp2p/rpc/rpc_frame.h"
 #include "net/libp2p/peer/multiaddr_fields.h"
 #include "net/libp2p/peer/libp2p.pb-c.h"
-#include "net/list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,17 +100,14 @@ static void say(struct stream *c, const struct autonat_message *m)
 /* --- server ----------------------------------------------------------------------------------- */
 
 struct dial_back_job {
-    struct host *host;
-    struct stream *stream;
+    struct exchange exchange;
     struct autonat_message request;
     size_t next_address;
     struct host_wait *wait;
-    struct timer timer;
-    struct dial_back_job *next, *prev;
 };
 
 struct autonat {
-    struct dial_back_job *jobs;
+    struct exchange *jobs; /* of struct dial_back_job */
     struct dial_charges charges;
 };
 
@@ -118,12 +115,8 @@ static struct autonat *autonat_of(const struct host *h) { return host_state(h, &
 
 static void finish(struct dial_back_job *j)
 {
-    struct autonat *a = autonat_of(j->host);
-    list_remove(&a->jobs, j);
     host_wait_cancel(j->wait);
-    timer_stop(&j->timer);
-    stream_close(j->stream);
-    free(j);
+    exchange_end(j);
 }
 
 static void answer(struct dial_back_job *j, int status, const char *text,
@@ -132,8 +125,8 @@ static void answer(struct dial_back_job *j, int status, const char *text,
     struct autonat_message m = { .is_response = 1, .status = status };
     snprintf(m.text, sizeof m.text, "%s", text);
     if (at) m.addresses[m.address_count++] = *at;
-    say(j->stream, &m);
-    stream_finish(j->stream);
+    say(j->exchange.stream, &m);
+    stream_finish(j->exchange.stream);
     finish(j);
 }
 
@@ -144,7 +137,7 @@ static void on_dialed(void *context, int status, const struct peer_id *peer,
                       const struct pl_err *err)
 {
     struct dial_back_job *j = context;
-    const struct peer *p = host_find_peer(j->host, peer);
+    const struct peer *p = host_find_peer(j->exchange.host, peer);
     j->wait = NULL;
     if (status) {
         if (j->next_address < j->request.address_count) dial_next(j);
@@ -160,9 +153,9 @@ static void on_dialed(void *context, int status, const struct peer_id *peer,
 static void dial_next(struct dial_back_job *j)
 {
     struct multiaddr a = j->request.addresses[j->next_address++];
-    multiaddr_strip_peer(&a, stream_peer(j->stream));
-    multiaddr_add_peer(&a, stream_peer(j->stream));
-    j->wait = host_dial_back(j->host, &a, CONN_SETUP_LIMIT, on_dialed, j);
+    multiaddr_strip_peer(&a, stream_peer(j->exchange.stream));
+    multiaddr_add_peer(&a, stream_peer(j->exchange.stream));
+    j->wait = host_dial_back(j->exchange.host, &a, CONN_SETUP_LIMIT, on_dialed, j);
     if (!j->wait) answer(j, AUTONAT_INTERNAL_ERROR, "out of memory", NULL);
 }
 
@@ -184,6 +177,7 @@ static void on_request(void *context, struct stream *c)
     struct dial_back_job *j = context;
     const struct connection *l = stream_connection(c);
     struct autonat_message *m = &j->request;
+    struct host *h = j->exchange.host;
     int rc;
     if (j->wait) return; /* one request a stream */
     rc = next_message(c, m);
@@ -195,8 +189,8 @@ static void on_request(void *context, struct stream *c)
     if (l) keep_own_addresses(m, &l->remote);
     if (!l || l->relayed || !m->address_count)
         answer(j, AUTONAT_REFUSED, "no address of yours is the one that I see", NULL);
-    else if (dial_charges_add(&autonat_of(j->host)->charges, host_resources(j->host), l,
-                              loop_now(host_loop(j->host))))
+    else if (dial_charges_add(&autonat_of(h)->charges, host_resources(h), l,
+                              loop_now(host_loop(h))))
         answer(j, AUTONAT_REFUSED, "too many ask", NULL);
     else dial_next(j);
 }
@@ -215,17 +209,8 @@ static void on_asked(void *context, struct stream *c)
 {
     static const struct stream_events events = { .readable = on_request,
                                                  .failed = on_request_failed };
-    struct host *h = context;
-    struct dial_back_job *j = calloc(1, sizeof *j);
-    if (!j) {
-        stream_close(c);
-        return;
-    }
-    j->host = h;
-    j->stream = c;
-    list_add(&autonat_of(h)->jobs, j);
-    timer_start(host_loop(h), &j->timer, AUTONAT_LIMIT, on_request_late, j);
-    stream_listen(c, &events, j);
+    exchange_serve(c, &autonat_of(context)->jobs, sizeof(struct dial_back_job), &events,
+                   AUTONAT_LIMIT, on_request_late);
 }
 
 static int start(struct host *h)
@@ -240,7 +225,7 @@ static void stop(struct host *h)
 {
     struct autonat *a = autonat_of(h);
     if (!a) return;
-    while (a->jobs) finish(a->jobs);
+    while (a->jobs) finish((struct dial_back_job *)a->jobs);
     dial_charges_clear(&a->charges);
     host_set_state(h, &autonat_protocol, NULL);
     free(a);
@@ -251,18 +236,12 @@ const struct host_protocol autonat_protocol = { .start = start, .stop = stop };
 /* --- client ----------------------------------------------------------------------------------- */
 
 struct autonat_question {
-    struct stream *stream;
-    struct timer timer;
+    struct exchange exchange;
     autonat_done *done;
     void *context;
 };
 
-void autonat_cancel(struct autonat_question *a)
-{
-    timer_stop(&a->timer);
-    stream_close(a->stream);
-    free(a);
-}
+void autonat_cancel(struct autonat_question *a) { exchange_end(a); }
 
 static void report(struct autonat_question *a, int status, const struct multiaddr *at,
                    const char *why)
@@ -331,17 +310,17 @@ struct autonat_question *autonat_ask(struct host *h, const struct peer_id *peer,
 {
     static const struct stream_events events = { .readable = on_answer, .failed = on_failed };
     struct autonat_message m = { .peer = *host_id(h) };
-    struct autonat_question *a = calloc(1, sizeof *a);
+    struct autonat_question *a = exchange_new(h, NULL, sizeof *a);
     if (!a) return NULL;
     a->done = done;
     a->context = context;
     candidates(&m, h, peer);
-    a->stream = stream_open(h, peer, AUTONAT, timeout_s, &events, a);
-    if (!a->stream) {
+    a->exchange.stream = stream_open(h, peer, AUTONAT, timeout_s, &events, a);
+    if (!a->exchange.stream) {
         autonat_cancel(a);
         return NULL;
     }
-    timer_start(host_loop(h), &a->timer, timeout_s, on_late, a);
-    say(a->stream, &m);
+    timer_start(host_loop(h), &a->exchange.timer, timeout_s, on_late, a);
+    say(a->exchange.stream, &m);
     return a;
 }

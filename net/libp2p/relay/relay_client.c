@@ -8,7 +8,6 @@
  * From then on the stream carries an ordinary connection with its own Noise or TLS handshake
  * between the two ends: the relay sees only encrypted bytes. */
 #include "relay_internal.h"
-#include "net/list.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -73,34 +72,11 @@ static int through(struct multiaddr *a, const struct connection *l, const struct
 
 /* --- being called ----------------------------------------------------------------------------- */
 
-/* A stop stream whose first message has not come yet. */
-struct stopping {
-    struct host *host;
-    struct stream *stream;
-    struct timer timer;
-    struct stopping *next, *prev;
-};
-
-static void drop_stopping(struct stopping *s)
-{
-    list_remove(&relay_of(s->host)->stopping, s);
-    timer_stop(&s->timer);
-    stream_close(s->stream);
-    free(s);
-}
-
-static void on_stopping_late(void *context) { drop_stopping(context); }
-
-static void on_stopping_failed(void *context, struct stream *c, int status, const char *why)
-{
-    drop_stopping(context);
-}
-
 /* STOP CONNECT: only from a relay that we hold a reservation with, or anybody could claim to
  * carry a peer. */
 static void on_stop_message(void *context, struct stream *c)
 {
-    struct stopping *s = context;
+    struct exchange *s = context;
     struct host *h = s->host;
     const struct connection *l = stream_connection(c);
     struct relay_message m, answer = { .type = STOP_STATUS, .status = RELAY_OK };
@@ -119,24 +95,15 @@ static void on_stop_message(void *context, struct stream *c)
     } else {
         stream_finish(c);
     }
-    drop_stopping(s);
+    exchange_end(s);
 }
 
 static void on_stop(void *context, struct stream *c)
 {
     static const struct stream_events events = { .readable = on_stop_message,
-                                                 .failed = on_stopping_failed };
-    struct host *h = context;
-    struct stopping *s = calloc(1, sizeof *s);
-    if (!s) {
-        stream_close(c);
-        return;
-    }
-    s->host = h;
-    s->stream = c;
-    list_add(&relay_of(h)->stopping, s);
-    timer_start(host_loop(h), &s->timer, RELAY_LIMIT, on_stopping_late, s);
-    stream_listen(c, &events, s);
+                                                 .failed = exchange_failed };
+    exchange_serve(c, &relay_of(context)->stopping, sizeof(struct exchange), &events, RELAY_LIMIT,
+                   exchange_end);
 }
 
 /* --- reservations ----------------------------------------------------------------------------- */
@@ -280,23 +247,14 @@ static void on_disconnected(void *context, const struct peer_id *peer)
 /* --- calling ---------------------------------------------------------------------------------- */
 
 struct circuit_dial {
-    struct host *host;
-    struct stream *stream;
+    struct exchange exchange;
     struct multiaddr through;
     struct peer_id to;
-    struct timer timer;
     circuit_done *done;
     void *context;
-    struct circuit_dial *next, *prev;
 };
 
-static void cancel_dial(struct circuit_dial *d)
-{
-    list_remove(&relay_of(d->host)->dials, d);
-    timer_stop(&d->timer);
-    stream_close(d->stream);
-    free(d);
-}
+static void cancel_dial(struct circuit_dial *d) { exchange_end(d); }
 
 static void report(struct circuit_dial *d, struct connection *l, int status, const char *why)
 {
@@ -333,8 +291,8 @@ static void on_dial_answer(void *context, struct stream *c)
         return;
     }
     stream_took(c, used);
-    d->stream = NULL; /* the link has it now */
-    l = carry(d->host, c, 0, &d->through, &d->to);
+    d->exchange.stream = NULL; /* the link has it now */
+    l = carry(d->exchange.host, c, 0, &d->through, &d->to);
     report(d, l, l ? PL_OK : PL_ENOMEM, l ? "" : "out of memory");
 }
 
@@ -348,8 +306,7 @@ static struct circuit_dial *dial(struct host *h, const struct multiaddr *at,
     struct multiaddr_target t;
     struct circuit_dial *d;
     if (!to->length || multiaddr_target(&t, at) || !t.relay.length) return NULL;
-    if (!(d = calloc(1, sizeof *d))) return NULL;
-    d->host = h;
+    if (!(d = exchange_new(h, &relay_of(h)->dials, sizeof *d))) return NULL;
     d->to = *to;
     d->done = done;
     d->context = context;
@@ -357,15 +314,14 @@ static struct circuit_dial *dial(struct host *h, const struct multiaddr *at,
     multiaddr_strip_peer(&d->through, to);
     direct = d->through; /* ends in /p2p/RELAY/p2p-circuit, the last of which takes two bytes */
     direct.length = (uint16_t)(direct.length - 2);
-    list_add(&relay_of(h)->dials, d);
     host_learn(h, &t.relay, &direct, HOST_ADDRESS_TTL);
-    d->stream = stream_open_known(h, &t.relay, HOP, RELAY_LIMIT, &events, d);
-    if (!d->stream) {
+    d->exchange.stream = stream_open_known(h, &t.relay, HOP, RELAY_LIMIT, &events, d);
+    if (!d->exchange.stream) {
         cancel_dial(d);
         return NULL;
     }
-    timer_start(host_loop(h), &d->timer, RELAY_LIMIT, on_dial_late, d);
-    relay_say(d->stream, RELAY_HOP, &m);
+    timer_start(host_loop(h), &d->exchange.timer, RELAY_LIMIT, on_dial_late, d);
+    relay_say(d->exchange.stream, RELAY_HOP, &m);
     return d;
 }
 
@@ -394,12 +350,12 @@ static void stop(struct host *h)
     if (!r) return;
     host_unwatch(h, &r->watch);
     relay_serve_stop_all(r);
-    while (r->stopping) drop_stopping(r->stopping);
+    while (r->stopping) exchange_end(r->stopping);
     while (r->users) {
         struct peer_id id = r->users->relay;
         relay_leave(h, &id);
     }
-    while (r->dials) report(r->dials, NULL, PL_EIO, "this peer is closing");
+    while (r->dials) report((struct circuit_dial *)r->dials, NULL, PL_EIO, "this peer is closing");
     host_set_circuits(h, NULL);
     host_set_state(h, &relay_protocol, NULL);
     free(r);

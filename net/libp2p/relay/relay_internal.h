@@ -2,6 +2,7 @@
 #ifndef PL_RELAY_INSIDE_H
 #define PL_RELAY_INSIDE_H
 
+#include "net/libp2p/host/exchange.h"
 #include "net/libp2p/host/host_protocol.h"
 #include "relay.h"
 
@@ -15,16 +16,15 @@ struct reservation { /* that another peer holds with us, while it is connected *
     struct reservation *next, *prev;
 };
 struct circuit;
-struct stopping;
 struct relay_user;
 
 struct relay {
     struct host *host;
     struct reservation *reservations;
     struct circuit *circuits;
-    struct stopping *stopping;
+    struct exchange *stopping; /* stop streams whose first message has not come yet */
     struct relay_user *users;
-    struct circuit_dial *dials;
+    struct exchange *dials; /* of struct circuit_dial */
     struct host_watch watch;
 };
 
