@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* s for which an inbound connection is not preferred: a peer that probes whether we can be reached
  * (AutoNAT) closes its connection at once */
@@ -310,9 +311,7 @@ struct connection *connection_new(struct connections *of, int inbound)
     c->of = of;
     c->inbound = c->listens = inbound;
     c->socket.tcp.data = c;
-    c->next = of->all;
-    if (of->all) of->all->prev = c;
-    of->all = c;
+    list_add(&of->all, c);
     of->core->handles++;
     return c;
 }
@@ -396,6 +395,22 @@ void connections_settle(struct connections *all)
             all->ending = c->next_ending;
             finish_ended(c);
         }
+    }
+}
+
+void socket_of_target(struct sockaddr_storage *sa, const struct multiaddr_target *t)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)sa;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)sa;
+    memset(sa, 0, sizeof *sa);
+    if (t->family == 4) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons(t->port);
+        memcpy(&four->sin_addr, t->ip, 4);
+    } else {
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons(t->port);
+        memcpy(&six->sin6_addr, t->ip, 16);
     }
 }
 

@@ -149,5 +149,7 @@ void connections_stop_turns(struct connections *all); /* the host closes: no cal
 void connections_settle(struct connections *all);
 /* The address in a sockaddr. PL_ENOTFOUND: neither IPv4 nor IPv6. */
 int multiaddr_of_socket(struct multiaddr *a, const void *sa);
+/* The other way round, for a target with an IP address. */
+void socket_of_target(struct sockaddr_storage *sa, const struct multiaddr_target *t);
 
 #endif

@@ -171,17 +171,16 @@ static void on_tcp(uv_connect_t *req, int status)
  * cannot be shared the system chooses a port. */
 static void share_port(struct dial *d, struct connection *c, int family)
 {
-    struct sockaddr_in four = { .sin_family = AF_INET };
-    struct sockaddr_in6 six = { .sin6_family = AF_INET6 };
-    uint16_t port = htons(listening_port(d->of->listening, family == AF_INET ? 4 : 6));
+    struct multiaddr_target any = { .family = family == AF_INET ? 4 : 6 };
+    struct sockaddr_storage sa;
     uv_os_fd_t fd;
-    four.sin_port = six.sin6_port = port;
-    if (!port || d->port != DIAL_LISTENING_PORT ||
+    any.port = listening_port(d->of->listening, any.family);
+    if (!any.port || d->port != DIAL_LISTENING_PORT ||
         uv_fileno((const uv_handle_t *)&c->socket.tcp, &fd) || socket_share_port(fd))
         return;
-    c->shares_port = !(family == AF_INET
-                           ? uv_tcp_bind(&c->socket.tcp, (struct sockaddr *)&four, 0)
-                           : uv_tcp_bind(&c->socket.tcp, (struct sockaddr *)&six, UV_TCP_IPV6ONLY));
+    socket_of_target(&sa, &any);
+    c->shares_port = !uv_tcp_bind(&c->socket.tcp, (struct sockaddr *)&sa,
+                                  any.family == 6 ? UV_TCP_IPV6ONLY : 0);
 }
 
 static void try_next_ip(struct dial *d)
@@ -218,18 +217,8 @@ static void try_next_ip(struct dial *d)
 
 static void use_ip(struct dial *d)
 {
-    struct sockaddr_in *four = (struct sockaddr_in *)&d->ips[0];
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&d->ips[0];
+    socket_of_target(&d->ips[0], &d->target);
     d->ip_count = 1;
-    if (d->target.family == 4) {
-        four->sin_family = AF_INET;
-        four->sin_port = htons(d->target.port);
-        memcpy(&four->sin_addr, d->target.ip, 4);
-    } else {
-        six->sin6_family = AF_INET6;
-        six->sin6_port = htons(d->target.port);
-        memcpy(&six->sin6_addr, d->target.ip, 16);
-    }
     try_next_ip(d);
 }
 

@@ -106,9 +106,7 @@ int listening_add(struct listening *of, const char *text, struct pl_err *err)
 {
     struct multiaddr a;
     struct multiaddr_target t;
-    struct sockaddr_storage sa = { 0 };
-    struct sockaddr_in *four = (struct sockaddr_in *)&sa;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&sa;
+    struct sockaddr_storage sa;
     struct listener *l;
     uv_os_fd_t fd;
     int rc = multiaddr_from_text(&a, text, err), length = sizeof sa;
@@ -116,15 +114,7 @@ int listening_add(struct listening *of, const char *text, struct pl_err *err)
     if (multiaddr_target(&t, &a) || !t.family || t.relay.length || t.peer.length)
         return pl_fail(err, PL_EUSE, "listen: %.200s is not /ip4 or /ip6, then /tcp", text);
     if (!(l = calloc(1, sizeof *l))) return pl_fail(err, PL_ENOMEM, "listen: out of memory");
-    if (t.family == 4) {
-        four->sin_family = AF_INET;
-        four->sin_port = htons(t.port);
-        memcpy(&four->sin_addr, t.ip, 4);
-    } else {
-        six->sin6_family = AF_INET6;
-        six->sin6_port = htons(t.port);
-        memcpy(&six->sin6_addr, t.ip, 16);
-    }
+    socket_of_target(&sa, &t);
     if ((rc = uv_tcp_init(loop_uv(of->core->loop), &l->tcp))) {
         free(l);
         return pl_fail(err, PL_EIO, "listen: %s", uv_strerror(rc));
