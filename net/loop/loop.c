@@ -197,15 +197,10 @@ int loop_post(struct loop *l, loop_fn *fn, void *context)
     return PL_OK;
 }
 
-void loop_submit(struct loop *l, struct loop_job *job, loop_fn *fn, void *context)
-{
-    append_job(l, &(struct loop_job){ .fn = fn, .context = context }, job);
-}
-
 int loop_wait(struct loop *l, struct loop_request *r, loop_fn *begin, void *context)
 {
     r->loop = l;
-    loop_submit(l, &r->job, begin, context);
+    append_job(l, &(struct loop_job){ .fn = begin, .context = context }, &r->job);
     pthread_mutex_lock(&l->lock);
     while (!r->is_over) pthread_cond_wait(&l->changed, &l->lock);
     pthread_mutex_unlock(&l->lock);

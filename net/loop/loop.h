@@ -17,15 +17,14 @@ void loop_close(struct loop *l);
 /* From any thread: fn runs on the loop's thread, soon, in the order of posting. PL_ENOMEM or
  * PL_OK. */
 int loop_post(struct loop *l, loop_fn *fn, void *context);
-/* The same in the caller's memory, so that it cannot fail: for a thread that waits until its job is
- * done. The job's memory may be reused when fn is called. */
+/* A job that lies in the memory of the thread that waits for it cannot fail; it may be gone when fn
+ * is called. */
 struct loop_job {
-    loop_fn *fn;
+    loop_fn *fn; /* all private */
     void *context;
-    int is_allocated; /* private from here */
+    int is_allocated;
     struct loop_job *next;
 };
-void loop_submit(struct loop *l, struct loop_job *job, loop_fn *fn, void *context);
 /* A request for which a thread sleeps until the loop's thread has ended it: at once, or long after
  * `begin` has returned. It lies on the stack of the thread that sleeps, zero-initialised, and is
  * gone when it has ended. */
