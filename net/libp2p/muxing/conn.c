@@ -13,8 +13,6 @@
 #define GREETING_LEAST 3  /* fewer say nothing */
 #define TRIM_ABOVE 4096   /* bytes of an empty buffer that are worth keeping */
 
-static const char *const noise_only[] = { "/noise" };
-static const char *const tls_only[] = { "/tls/1.0.0" };
 static const char *const both[] = { "/noise", "/tls/1.0.0" };
 static const char *const muxers[] = { "/yamux/1.0.0" };
 
@@ -45,9 +43,8 @@ int conn_init(struct conn *c, const struct identity *me, int dialer, int securit
     c->wire_high = CONN_WIRE_LOW;
     if (expected) c->expected = *expected;
     if (!dialer) return multistream_listen(&c->select, find_security, c, &c->wire);
-    if (securities == CONN_NOISE) return multistream_dial(&c->select, noise_only, 1, &c->wire);
-    if (securities == CONN_TLS) return multistream_dial(&c->select, tls_only, 1, &c->wire);
-    return multistream_dial(&c->select, both, 2, &c->wire);
+    return multistream_dial(&c->select, both + (securities == CONN_TLS),
+                            securities == CONN_NOISE || securities == CONN_TLS ? 1 : 2, &c->wire);
 }
 
 void conn_clear(struct conn *c)
