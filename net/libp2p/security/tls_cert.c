@@ -30,22 +30,17 @@ static size_t message_of(uint8_t *message, const uint8_t *spki, size_t n)
     return sizeof signed_prefix - 1 + n;
 }
 
-static void der_length(struct bytes *out, size_t n)
+/* A DER value's tag and length; n bytes follow. */
+static void der_header(struct bytes *out, int tag, int is_constructed, size_t n)
 {
-    if (n < 128) bytes_u8(out, (uint8_t)n);
-    else if (n < 256) {
-        bytes_u8(out, 0x81);
-        bytes_u8(out, (uint8_t)n);
-    } else {
-        bytes_u8(out, 0x82);
-        bytes_be16(out, (uint16_t)n);
-    }
+    unsigned char header[16], *end = header;
+    ASN1_put_object(&end, is_constructed, (int)n, tag, V_ASN1_UNIVERSAL);
+    bytes_add(out, header, (size_t)(end - header));
 }
 
 static void der_octets(struct bytes *out, const uint8_t *data, size_t n)
 {
-    bytes_u8(out, V_ASN1_OCTET_STRING);
-    der_length(out, n);
+    der_header(out, V_ASN1_OCTET_STRING, 0, n);
     bytes_add(out, data, n);
 }
 
@@ -59,8 +54,7 @@ int tls_signed_key(struct bytes *out, const struct identity *me, const uint8_t *
         return PL_ENOMEM;
     der_octets(&body, bytes_at(&me->public_key), bytes_length(&me->public_key));
     der_octets(&body, signature, signature_bytes);
-    bytes_u8(out, V_ASN1_SEQUENCE | V_ASN1_CONSTRUCTED);
-    der_length(out, bytes_length(&body));
+    der_header(out, V_ASN1_SEQUENCE, 1, bytes_length(&body));
     rc = body.failed ? body.failed : bytes_add(out, bytes_at(&body), bytes_length(&body));
     bytes_clear(&body);
     return rc;
