@@ -11,6 +11,7 @@
 #include "data/files/file.h"
 #include "data/files/json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,17 +178,24 @@ int upload_report(const struct upload *u, uint64_t done)
     return pl_fail(u->err, PL_EAGAIN, "%.200s: stopped", u->path);
 }
 
+int upload_again(const struct upload *u, int try, int rc, const struct upload_reply *x,
+                 const char *what, uint64_t done)
+{
+    double wait = fmin(ldexp(u->o->wait_s, try), WAIT_MAX_S);
+    if (!upload_is_temporary(rc, x) || try + 1 >= u->o->tries)
+        return upload_complain(u, rc, x, what);
+    if ((rc = upload_report(u, done))) return rc;
+    upload_wait(&wait);
+    return PL_OK;
+}
+
 int upload_insist(struct upload *u, struct upload_reply *x, const char *method, const char *url,
                   const char *const *headers, const void *data, size_t bytes, const char *what)
 {
-    double wait = u->o->wait_s;
     for (int try = 0;; try++) {
         int rc = upload_ask(u, x, method, url, headers, data, bytes);
         if (!rc && x->status >= 200 && x->status < 300) return PL_OK;
-        if (!upload_is_temporary(rc, x) || try + 1 >= u->o->tries)
-            return upload_complain(u, rc, x, what);
-        if ((rc = upload_report(u, 0))) return rc;
-        upload_wait(&wait);
+        if ((rc = upload_again(u, try, rc, x, what, 0))) return rc;
     }
 }
 
@@ -250,7 +258,6 @@ static int send_part(struct upload *u, struct upload_reply *x, json_t *state, si
                      size_t piece, upload_part_fn *send)
 {
     size_t at = part * piece, n = u->file.bytes - at < piece ? u->file.bytes - at : piece;
-    double wait = u->o->wait_s;
     for (int try = 0;; try++) {
         int rc = send(u, x, state, part, u->file.at + at, n);
         if (!rc && x->status >= 200 && x->status < 300 && x->tag[0]) return PL_OK;
@@ -261,10 +268,7 @@ static int send_part(struct upload *u, struct upload_reply *x, json_t *state, si
         if (!rc && x->status >= 200 && x->status < 300)
             return pl_fail(u->err, PL_EFORMAT, "%.200s: the server gives no ETag for a part",
                            u->url);
-        if (!upload_is_temporary(rc, x) || try + 1 >= u->o->tries)
-            return upload_complain(u, rc, x, "a part");
-        if ((rc = upload_report(u, at))) return rc;
-        upload_wait(&wait);
+        if ((rc = upload_again(u, try, rc, x, "a part", at))) return rc;
     }
 }
 

@@ -47,6 +47,10 @@ int upload_insist(struct upload *u, struct upload_reply *x, const char *method, 
 int upload_is_temporary(int rc, const struct upload_reply *x);
 int upload_complain(const struct upload *u, int rc, const struct upload_reply *x, const char *what);
 void upload_wait(double *seconds);
+/* After try number `try`, the first is 0, with `done` bytes confirmed so far. PL_OK when it is time
+ * for the next one; otherwise there is none, and err says why: it names `what`. */
+int upload_again(const struct upload *u, int try, int rc, const struct upload_reply *x,
+                 const char *what, uint64_t done);
 int upload_report(const struct upload *u, uint64_t done);
 
 /* Where an upload stands, kept in "<path>.upload": a JSON object. recall returns it if it is about

@@ -83,15 +83,11 @@ static int ask(struct upload *u, struct upload_reply *x, const char *method, con
 static int insist(struct upload *u, struct upload_reply *x, const char *method, const char *query,
                   const void *data, size_t bytes, const char *what)
 {
-    double wait = u->o->wait_s;
     for (int try = 0;; try++) {
         int rc = ask(u, x, method, query, data, bytes);
         if (rc == PL_EUSE || rc == PL_ELIMIT) return rc;
         if (!rc && x->status >= 200 && x->status < 300) return PL_OK;
-        if (!upload_is_temporary(rc, x) || try + 1 >= u->o->tries)
-            return upload_complain(u, rc, x, what);
-        if ((rc = upload_report(u, 0))) return rc;
-        upload_wait(&wait);
+        if ((rc = upload_again(u, try, rc, x, what, 0))) return rc;
     }
 }
 

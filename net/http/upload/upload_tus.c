@@ -51,7 +51,6 @@ static int create(struct upload *u)
     char length[60], metadata[512], coded[400];
     const char *headers[] = { "Tus-Resumable: 1.0.0", length, metadata, "Content-Length: 0", NULL };
     struct upload_reply x;
-    double wait = u->o->wait_s;
     int rc;
     EVP_EncodeBlock((unsigned char *)coded, (const unsigned char *)name,
                     (int)(strlen(name) < 255 ? strlen(name) : 255));
@@ -60,9 +59,7 @@ static int create(struct upload *u)
     for (int try = 0;; try++) {
         rc = upload_ask(u, &x, "POST", u->url, headers, NULL, 0);
         if (!rc && x.status == 201) break;
-        if (!upload_is_temporary(rc, &x) || try + 1 >= u->o->tries)
-            return upload_complain(u, rc, &x, "beginning an upload");
-        upload_wait(&wait);
+        if ((rc = upload_again(u, try, rc, &x, "beginning an upload", 0))) return rc;
     }
     if (!x.location[0] || !take_location(u, x.location))
         return pl_fail(u->err, PL_EFORMAT,
@@ -75,14 +72,11 @@ static int ask_offset(struct upload *u, uint64_t *offset)
 {
     static const char *const headers[] = { "Tus-Resumable: 1.0.0", NULL };
     struct upload_reply x;
-    double wait = u->o->wait_s;
     for (int try = 0;; try++) {
         int rc = upload_ask(u, &x, "HEAD", u->location, headers, NULL, 0);
         if (!rc && (x.status == 404 || x.status == 410 || x.status == 403)) return PL_ENOTFOUND;
         if (!rc && x.status >= 200 && x.status < 300) break;
-        if (!upload_is_temporary(rc, &x) || try + 1 >= u->o->tries)
-            return upload_complain(u, rc, &x, "asking how much it has");
-        upload_wait(&wait);
+        if ((rc = upload_again(u, try, rc, &x, "asking how much it has", *offset))) return rc;
     }
     if (x.offset < 0 || (uint64_t)x.offset > u->file.bytes)
         return pl_fail(u->err, PL_EFORMAT, "%.200s: the server has %lld of %zu bytes, it says",
