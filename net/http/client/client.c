@@ -41,7 +41,7 @@ int http_client_open(struct http_client **out, const struct http_client_options 
                      struct pl_err *err)
 {
     struct http_client *c;
-    int rc = curl_load(err);
+    int rc = curl_load(err), has_all;
     *out = NULL;
     if (rc) return rc;
     if (!(c = calloc(1, sizeof *c))) return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
@@ -51,16 +51,13 @@ int http_client_open(struct http_client **out, const struct http_client_options 
     if (c->o.connections > HTTP_CLIENT_CONNECTIONS_MAX)
         c->o.connections = HTTP_CLIENT_CONNECTIONS_MAX;
     c->multi = curl.multi_init();
-    for (int i = 0; c->multi && i < c->o.connections; i++)
-        if (!(c->request[i].easy = curl.easy_init())) {
-            http_client_close(c);
-            return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
-        }
+    has_all = c->multi != NULL;
     for (int i = 0; i < c->o.connections; i++) {
         c->request[i].multi = c->multi;
         c->request[i].options = &c->o;
+        has_all &= (c->request[i].easy = curl.easy_init()) != NULL;
     }
-    if (!c->multi) {
+    if (!has_all) {
         http_client_close(c);
         return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
     }

@@ -13,7 +13,7 @@
 #define REDIRECT_BODY_MAX 65536 /* bytes that are read past, so that the connection can be kept */
 #define TRICKLE 100             /* bytes/s over stall_s: another connection may be better */
 
-static size_t bad(struct request *r, int fatal, const char *why)
+static int bad(struct request *r, int fatal, const char *why)
 {
     r->bad = 1;
     r->fatal = fatal;
@@ -73,19 +73,12 @@ static int check_head(struct request *r)
     if (is_redirect(r->status)) return 1;
     /* small, and sent whole */
     if (r->status == 200 && p->at + p->got == 0 && !r->file->size) return 1;
-    if (r->status == 200) {
-        bad(r, 1, "the server does not answer requests for parts");
-        return 0;
-    }
+    if (r->status == 200) return bad(r, 1, "the server does not answer requests for parts");
     if (r->status != 206) return 0;
-    if (!r->has_range || r->first != p->at + p->got) {
-        bad(r, 0, "the answer is about other bytes than were asked for");
-        return 0;
-    }
-    if (r->file->size && (r->total != r->file->size || strcmp(r->tag, r->file->tag))) {
-        bad(r, 1, "the file has changed while it was being read");
-        return 0;
-    }
+    if (!r->has_range || r->first != p->at + p->got)
+        return bad(r, 0, "the answer is about other bytes than were asked for");
+    if (r->file->size && (r->total != r->file->size || strcmp(r->tag, r->file->tag)))
+        return bad(r, 1, "the file has changed while it was being read");
     return 1;
 }
 
@@ -98,11 +91,13 @@ static size_t on_data(char *data, size_t size, size_t count, void *context)
     if (!r->status && !check_head(r)) return 0;
     if (is_redirect(r->status)) {
         r->skipped += n;
-        return r->skipped <= REDIRECT_BODY_MAX ? n : bad(r, 1, "a redirect with a long body");
+        return r->skipped <= REDIRECT_BODY_MAX ? n
+                                               : (size_t)bad(r, 1, "a redirect with a long body");
     }
     if (n > p->bytes - p->got)
-        return r->status == 200 ? bad(r, 1, "the server does not answer requests for parts")
-                                : bad(r, 0, "more bytes come than were asked for");
+        return (size_t)(r->status == 200
+                            ? bad(r, 1, "the server does not answer requests for parts")
+                            : bad(r, 0, "more bytes come than were asked for"));
     memcpy(p->data + p->got, data, n);
     p->got += n;
     return n;
@@ -157,10 +152,8 @@ int request_follow(struct request *r, CURLcode code)
     if (code || r->bad) return 0;
     curl.easy_getinfo(r->easy, CURLINFO_REDIRECT_URL, &target);
     if (!target) return 0;
-    if (++r->redirects > REDIRECTS_MAX || strlen(target) >= sizeof r->url) {
-        bad(r, 1, strlen(target) < sizeof r->url ? "too many redirects" : "a redirect too long");
-        return 0;
-    }
+    if (strlen(target) >= sizeof r->url) return bad(r, 1, "a redirect too long");
+    if (++r->redirects > REDIRECTS_MAX) return bad(r, 1, "too many redirects");
     snprintf(r->url, sizeof r->url, "%s", target);
     curl.multi_remove_handle(r->multi, r->easy);
     request_send(r);

@@ -167,10 +167,7 @@ static char *inside(char *link, const char *url, size_t host, const char *folder
     n = strlen(folder);
     if (!strncmp(link, folder, n)) link += n;
     if (link[0] == '.' && link[1] == '/') link += 2;
-    n = strlen(link);
-    if (n <= strlen(SUFFIX) || strcmp(link + n - strlen(SUFFIX), SUFFIX) || !is_below(link))
-        return NULL;
-    return link;
+    return strcmp(link, SUFFIX) && pl_ends_with(link, SUFFIX) && is_below(link) ? link : NULL;
 }
 
 /* -- the page --------------------------------------------------------------------------------- */

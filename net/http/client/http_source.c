@@ -117,9 +117,9 @@ static int fetch(struct http_source *h, uint64_t number, struct pl_err *err)
     int want = number == h->last + 1 || !number ? 4 : 1, count = 0, rc;
     for (uint64_t k = number; k < number + (uint64_t)want && k < blocks_of(h); k++) {
         uint64_t at = k * HTTP_BLOCK_BYTES;
-        struct block *b = find(h, k) ? NULL : take(h);
-        if (!b) {
-            if (find(h, k)) continue;
+        struct block *b;
+        if (find(h, k)) continue;
+        if (!(b = take(h))) {
             if (!count) return pl_fail(err, PL_ENOMEM, "%.300s: no memory", h->s.name);
             break;
         }

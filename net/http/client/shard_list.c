@@ -9,6 +9,7 @@
 #include "shard_list.h"
 #include "data/files/json.h"
 #include "folder_index.h"
+#include "ref/small.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -69,14 +70,9 @@ static int add(struct http_list *l, const char *base, const char *name, size_t n
                        l->count + 1, (int)(k < 20 ? k : 20), sha);
     if (l->count >= HTTP_LIST_MAX)
         return pl_fail(err, PL_ELIMIT, "%.200s: more than %d entries", base, HTTP_LIST_MAX);
-    if ((l->count & (l->count - 1)) == 0) { /* the capacity doubles at powers of two */
-        size_t capacity = l->count ? 2 * l->count : 1;
-        char **urls = realloc(l->url, capacity * sizeof *urls), **sums;
-        if (urls) l->url = urls;
-        sums = urls ? realloc(l->sha256, capacity * sizeof *sums) : NULL;
-        if (!sums) return pl_fail(err, PL_ENOMEM, "%.200s: no memory", base);
-        l->sha256 = sums;
-    }
+    if (pl_grow(&l->sha256, l->count, &(size_t){ l->capacity }, 1) ||
+        pl_grow(&l->url, l->count, &l->capacity, 1))
+        return pl_fail(err, PL_ENOMEM, "%.200s: no memory", base);
     char *url = resolve(base, name, n), *sum = sha ? strndup(sha, k) : NULL;
     if (!url || (sha && !sum) || !n) {
         free(url);

@@ -8,7 +8,7 @@
 #define HTTP_LIST_MAX 1000000
 
 struct http_list {
-    size_t count;
+    size_t count, capacity;
     char **url, **sha256; /* sha256: NULL where the list has none */
 };
 
