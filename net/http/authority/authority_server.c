@@ -7,6 +7,7 @@
 #include "failures.h"
 #include "handshakes.h"
 #include "data/files/file.h"
+#include "ref/small.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -28,11 +29,6 @@ struct authority_server {
     struct stat seen; /* the list's file as it was last read */
     struct pl_err complaint;
     size_t issued, refused;
-};
-
-/* A request whose body is still arriving. */
-struct join {
-    struct bytes body;
 };
 
 static double wall(void)
@@ -132,38 +128,36 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *c, const
                                   size_t *upload_size, void **state)
 {
     struct authority_server *s = context;
-    struct join *j = *state;
-    size_t n = strlen(url);
-    if (!j) { /* headers alone are here */
-        if (!(j = *state = calloc(1, sizeof *j))) return MHD_NO;
-        j->body.limit = AUTHORITY_BODY_MAX + 1;
+    struct bytes *body = *state;
+    if (!body) { /* headers alone are here */
+        if (!(body = *state = calloc(1, sizeof *body))) return MHD_NO;
+        body->limit = AUTHORITY_BODY_MAX + 1;
         return MHD_YES;
     }
     if (*upload_size) { /* a body that is too long is cut, and refused when it ends */
-        size_t capacity = AUTHORITY_BODY_MAX + 1 - bytes_length(&j->body);
-        bytes_add(&j->body, upload, *upload_size < capacity ? *upload_size : capacity);
+        size_t capacity = AUTHORITY_BODY_MAX + 1 - bytes_length(body);
+        bytes_add(body, upload, *upload_size < capacity ? *upload_size : capacity);
         *upload_size = 0;
         return MHD_YES;
     }
     connections_request(&s->connections, c);
-    if (n < sizeof path - 1 || strcmp(url + n - (sizeof path - 1), path)) /* behind any base */
+    if (!pl_ends_with(url, path)) /* behind any base */
         return refuse(c, MHD_HTTP_NOT_FOUND,
                       "{\"detail\":\"PUT /api/experiments/join is all there is\"}");
     if (strcmp(method, MHD_HTTP_METHOD_PUT))
         return refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED, "{\"detail\":\"PUT, please\"}");
-    if (bytes_length(&j->body) > AUTHORITY_BODY_MAX)
+    if (bytes_length(body) > AUTHORITY_BODY_MAX)
         return refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, "{\"detail\":\"one public key is enough\"}");
-    return answer(s, c, &j->body);
+    return answer(s, c, body);
 }
 
 static void on_over(void *context, struct MHD_Connection *c, void **state,
                     enum MHD_RequestTerminationCode why)
 {
     struct authority_server *s = context;
-    struct join *j = *state;
     connections_answered(&s->connections, c);
-    if (j) bytes_clear(&j->body);
-    free(j);
+    if (*state) bytes_clear(*state);
+    free(*state);
     *state = NULL;
 }
 

@@ -7,6 +7,7 @@
 #include "connections.h"
 #include "host_name.h"
 #include "responses.h"
+#include "net/list.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,7 @@ struct watcher {
     unsigned long seen; /* number of the last one begun */
     int asleep;
     int has_left; /* no longer counted */
-    struct watcher *next, **link;
+    struct watcher *next, *prev;
 };
 
 struct http_server {
@@ -102,7 +103,7 @@ static void watcher_free(void *context)
     struct watcher *w = context;
     struct http_server *s = w->server;
     pthread_mutex_lock(&s->lock);
-    if ((*w->link = w->next)) w->next->link = w->link;
+    list_remove(&s->watchers, w);
     if (!w->has_left) s->watching--;
     drop(w->event);
     pthread_mutex_unlock(&s->lock);
@@ -172,9 +173,7 @@ static int add_watcher(struct http_server *s, struct watcher *w)
     if (evicted) end_watcher((struct watcher *)evicted);
     if (!rc) {
         s->watching++;
-        w->link = &s->watchers;
-        if ((w->next = s->watchers)) w->next->link = &w->next;
-        s->watchers = w;
+        list_add(&s->watchers, w);
     }
     pthread_mutex_unlock(&s->lock);
     return rc;
@@ -269,33 +268,28 @@ int http_server_open(struct http_server **out, const char *address, int port, st
     s->busy = response_text("Too many watch already.\n");
     s->host = response_text("This page is not served under that host name; "
                             "potluck dash --allowed-host NAME adds one.\n");
-    if (!s->missing || !s->method || !s->busy || !s->host) {
-        http_server_close(s);
-        return pl_fail(err, PL_ENOMEM, "web server: out of memory");
-    }
-    if ((rc = http_hosts_add(&s->hosts, address, err))) {
-        http_server_close(s);
-        return rc;
-    }
+    if (!s->missing || !s->method || !s->busy || !s->host)
+        rc = pl_fail(err, PL_ENOMEM, "web server: out of memory");
+    else rc = http_hosts_add(&s->hosts, address, err);
     connections_init(&s->connections, HTTP_CONNECTIONS_MAX);
     s->watched.limit = s->connections.slots.limit * HTTP_WATCHERS_MAX / HTTP_CONNECTIONS_MAX;
     errno = 0;
-    s->daemon = MHD.start_daemon(flags, (uint16_t)port, NULL, NULL, on_request, s,
-                                 MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&where,
-                                 MHD_OPTION_CONNECTION_LIMIT, connections_limit(&s->connections),
-                                 MHD_OPTION_NOTIFY_CONNECTION, connections_notify, &s->connections,
-                                 MHD_OPTION_NOTIFY_COMPLETED, on_over, s,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
-                                 MHD_OPTION_END);
-    if (!s->daemon) {
+    if (!rc)
+        s->daemon = MHD.start_daemon(flags, (uint16_t)port, NULL, NULL, on_request, s,
+                                     MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&where,
+                                     MHD_OPTION_CONNECTION_LIMIT,
+                                     connections_limit(&s->connections),
+                                     MHD_OPTION_NOTIFY_CONNECTION, connections_notify,
+                                     &s->connections, MHD_OPTION_NOTIFY_COMPLETED, on_over, s,
+                                     MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                                     (size_t)HTTP_CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+                                     (unsigned)HTTP_IDLE_S, MHD_OPTION_END);
+    if (!rc && !s->daemon)
         rc = pl_fail(err, PL_EIO, "web server: cannot listen on %s port %d: %s", address, port,
                      errno ? strerror(errno) : "refused");
-        http_server_close(s);
-        return rc;
-    }
-    *out = s;
-    return PL_OK;
+    if (rc) http_server_close(s);
+    else *out = s;
+    return rc;
 }
 
 /* MHD keeps a response until its last reader has it. */
