@@ -14,13 +14,11 @@
 #include "data/models/memory_json.h"
 #include "net/http/www.h"
 
-#include <errno.h>
 #include <math.h>
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define PRUNE_EVERY 360     /* updates: an hour */
 #define DRAW_AT_LEAST 300.0 /* s */
@@ -345,11 +343,7 @@ int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snaps
     struct feed_state now;
     int rc = seen_take(&s, snapshot);
     if (!rc) rc = sum_up(&now, d, &s, snapshot);
-    if (rc) {
-        seen_clear(&s);
-        return pl_fail(err, rc, "page: %s", pl_status_name(rc));
-    }
-    rc = pace_add(&d->pace, &s, now.time, now.step, d->target);
+    if (!rc) rc = pace_add(&d->pace, &s, now.time, now.step, d->target);
     if (rc) {
         seen_clear(&s);
         return pl_fail(err, rc, "page: %s", pl_status_name(rc));
@@ -426,12 +420,6 @@ static int write_into(const char *folder, const char *name, const void *data, si
     return rc;
 }
 
-static int make_folder(const char *path, struct pl_err *err)
-{
-    if (!mkdir(path, 0777) || errno == EEXIST) return PL_OK;
-    return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
-}
-
 int dashboard_export(struct dashboard *d, const char *folder, struct pl_err *err)
 {
     int drawn = publish_history(d, d->last.time, err);
@@ -446,8 +434,7 @@ int dashboard_export(struct dashboard *d, const char *folder, struct pl_err *err
     };
     char *script = data_script(d, 0), *api = pl_path_join(folder, "api");
     int rc = drawn ? drawn : script && api ? PL_OK : pl_fail(err, PL_ENOMEM, "page: out of memory");
-    if (!rc) rc = make_folder(folder, err);
-    if (!rc) rc = make_folder(api, err);
+    if (!rc) rc = pl_folder_make(api, err);
     for (const struct www_file *f = www_files; f->name && !rc; f++)
         rc = write_into(folder, f->name, f->data, f->bytes, err);
     if (!rc) rc = write_into(folder, "data.js", script, strlen(script), err);
