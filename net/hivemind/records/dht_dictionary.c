@@ -92,8 +92,7 @@ static void count_item(struct dht_dictionary *d, size_t i)
 /* The remaining items close up, in their order, and are counted anew: O(n) for any number of
  * removals. Removing one at a time would cost O(n) each, and a stranger could store items that
  * expire one by one. */
-void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *context, size_t item),
-                         void *context)
+void dht_dictionary_drop(struct dht_dictionary *d, double now, const uint8_t *marked)
 {
     size_t kept = 0;
     hash_index_empty(&d->by_subkey);
@@ -102,7 +101,7 @@ void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *conte
     d->bytes = 0;
     d->earliest = INFINITY;
     for (size_t i = 0; i < d->count; i++) {
-        if (is_dropped(context, i)) {
+        if (d->items[i].expiration < now || (marked && marked[i])) {
             free_item(d, &d->items[i]);
             continue;
         }
@@ -113,19 +112,6 @@ void dht_dictionary_drop(struct dht_dictionary *d, int (*is_dropped)(void *conte
 }
 
 /* --- removal ---------------------------------------------------------------------------------- */
-
-struct pruning {
-    const struct dht_dictionary *d;
-    double now;
-    const uint8_t *surplus; /* (items) 1: one too many; NULL: none is */
-};
-
-/* Removes items that have expired or exceed the limit. */
-static int is_pruned(void *context, size_t i)
-{
-    const struct pruning *p = context;
-    return p->d->items[i].expiration < p->now || (p->surplus && p->surplus[i]);
-}
 
 /* Earliest first; ties by subkey, so that all nodes drop the same. */
 static int by_expiration(const void *a_, const void *b_)
@@ -146,11 +132,10 @@ static void drop_surplus(struct dht_dictionary *d)
     size_t surplus = d->count - (size_t)d->size_max;
     const struct dht_item **sorted = malloc(d->count * sizeof *sorted);
     uint8_t *mark = calloc(d->count, 1);
-    struct pruning p = { d, -INFINITY, mark };
     for (size_t i = 0; sorted && i < d->count; i++) sorted[i] = &d->items[i];
     if (sorted) qsort(sorted, d->count, sizeof *sorted, by_expiration);
     for (size_t i = 0; sorted && mark && i < surplus; i++) mark[sorted[i] - d->items] = 1;
-    if (sorted && mark) dht_dictionary_drop(d, is_pruned, &p);
+    if (sorted && mark) dht_dictionary_drop(d, -INFINITY, mark);
     free(sorted);
     free(mark);
 }
@@ -159,8 +144,7 @@ static void drop_surplus(struct dht_dictionary *d)
  * expirations, so nearly all calls end at one comparison. */
 void dht_dictionary_prune(struct dht_dictionary *d, double now)
 {
-    struct pruning p = { d, now, NULL };
-    if (d->earliest < now) dht_dictionary_drop(d, is_pruned, &p);
+    if (d->earliest < now) dht_dictionary_drop(d, now, NULL);
     if ((double)d->count > d->size_max) drop_surplus(d);
 }
 
@@ -180,8 +164,6 @@ int dht_dictionary_fits(const struct dht_item *item)
     return cost(item) <= class_max(item->from.class);
 }
 
-static int is_marked(void *context, size_t i) { return ((const uint8_t *)context)[i]; }
-
 /* The class's bytes in this dictionary are used up, so max-min fairness evicts (dht_share.h). A
  * sixteenth more than needed is freed, so that sorting is paid for by as many new bytes. */
 static int free_space(struct dht_dictionary *d, enum dht_class class)
@@ -199,7 +181,7 @@ static int free_space(struct dht_dictionary *d, enum dht_class class)
     if (!rc) rc = dht_share_shed(stakes, n, d->class_bytes[class] - most + most / 16);
     for (size_t i = 0; !rc && i < n; i++)
         mark[(struct dht_item *)stakes[i].record - d->items] = (uint8_t)stakes[i].evicted;
-    if (!rc) dht_dictionary_drop(d, is_marked, mark);
+    if (!rc) dht_dictionary_drop(d, -INFINITY, mark);
     free(stakes);
     free(mark);
     return rc;

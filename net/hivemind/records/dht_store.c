@@ -227,9 +227,6 @@ static size_t list_stakes(struct dht_stake *stakes, struct stored *records,
     return n;
 }
 
-/* dht_dictionary_drop asks for each item. */
-static int is_marked(void *context, size_t item) { return ((const uint8_t *)context)[item]; }
-
 /* Records [first, end) are of one entry: those that are marked go, and the entry when none stay. */
 static int remove_marked(struct dht_store *s, const struct stored *first, const struct stored *end,
                          const uint8_t *marked)
@@ -245,7 +242,7 @@ static int remove_marked(struct dht_store *s, const struct stored *first, const 
     if (!(mark = calloc(e->dictionary.count + 1, 1))) return PL_ENOMEM;
     for (const struct stored *r = first; r < end; r++) mark[r->item] = marked[r - first];
     subtract_cost(s, e);
-    dht_dictionary_drop(&e->dictionary, is_marked, mark);
+    dht_dictionary_drop(&e->dictionary, -INFINITY, mark);
     add_cost(s, e);
     free(mark);
     if (!e->dictionary.count) remove_entry(s, e);
