@@ -13,6 +13,7 @@
  * In any other group the round is a plain one: clients, Python peers and pairs cannot verify. */
 #include "averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
+#include "net/list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@
 struct verify_call {
     struct averager *a;
     struct rpc_request *request;
-    struct verify_call *next;
+    struct verify_call *next, *prev;
 };
 
 int averager_write_terms(struct bytes *out, const struct averager *a, int64_t epoch)
@@ -133,9 +134,7 @@ int averager_can_verify(const struct averager *a)
 /* Calls outlive their round: the last packets are for peers that have not ended yet. */
 static void forget(struct verify_call *t)
 {
-    struct verify_call **at = &t->a->verify.calls;
-    while (*at != t) at = &(*at)->next;
-    *at = t->next;
+    list_remove(&t->a->verify.calls, t);
     free(t);
 }
 
@@ -158,8 +157,7 @@ static void send_packet(struct averager *a, const struct peer_id *peer, const ui
         free(t);
         return;
     }
-    t->next = a->verify.calls;
-    a->verify.calls = t;
+    list_add(&a->verify.calls, t);
 }
 
 void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n)

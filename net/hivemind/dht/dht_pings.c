@@ -7,13 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Tasks are few: a user pings by hand, and members are asked one by one. */
-static void unlink_task(struct dht_task **list, struct dht_task *t)
-{
-    while (*list != t) list = &(*list)->next;
-    *list = t->next;
-}
-
 /* A failed ping is reported with a sentence that tells the user what is wrong with the peer. */
 static void on_pong(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
@@ -29,7 +22,7 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
         if (r->pong->dht_time != 0)
             pong.clock_error = r->pong->dht_time - (dht_core_time(p->core) - r->seconds / 2);
     }
-    unlink_task(&p->pings, t);
+    list_remove(&p->pings, t);
     if (!t->cancelled) t->pinged(t->context, r->status, &pong);
     free(t);
 }
@@ -57,8 +50,7 @@ struct dht_task *dht_ping_start(struct dht_pings *p, const struct peer_id *peer,
     return t;
 }
 
-/* --- admission
- * ---------------------------------------------------------------------------------- */
+/* --- admission -------------------------------------------------------------------------------- */
 
 /* dht_calls.c has checked token and signature of the answer, and made its sender a member. */
 static void on_proof(void *context, const struct dht_contact *who, const struct dht_reply *r)
@@ -68,7 +60,7 @@ static void on_proof(void *context, const struct dht_contact *who, const struct 
     struct dht_members *members = &p->core->members;
     /* Whatever the answer's status was: only a valid token that has been seen counts. */
     int admitted = !p->core->auth || dht_members_has(members, &who->peer, dht_core_time(p->core));
-    unlink_task(&p->admissions, t);
+    list_remove(&p->admissions, t);
     if (!admitted) dht_members_refuse(members, &who->peer, loop_now(p->core->loop));
     if (!t->cancelled) t->admitted(t->context, admitted ? PL_OK : PL_EPROTO);
     free(t);

@@ -9,6 +9,7 @@
  *
  * "Enough" counts refusals, too: a replica that has a newer record did its work. */
 #include "dht_put.h"
+#include "net/list.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 struct dht_putting {
     struct dht_task task;
     struct dht_puts *puts;
-    struct dht_putting *next_put;
+    struct dht_putting *next, *prev;
     struct dht_record record;
     struct bytes subkey, value; /* memory that the record points to */
     /* INVALID: our own validators refuse the record. */
@@ -31,9 +32,7 @@ struct dht_putting {
 /* Late answers refer to p, so it is freed after the last of them. */
 static void free_putting(struct dht_putting *p)
 {
-    struct dht_putting **at = &p->puts->list;
-    while (*at != p) at = &(*at)->next_put;
-    *at = p->next_put;
+    list_remove(&p->puts->list, p);
     timer_stop(&p->patience);
     bytes_clear(&p->subkey);
     bytes_clear(&p->value);
@@ -179,13 +178,6 @@ static void on_walked(void *context, struct dht_walk *w)
     advance(p);
 }
 
-/* No node was asked: the record is invalid, or there is no memory for a search. */
-static void give_up(struct dht_putting *p)
-{
-    finish(p);
-    free_putting(p);
-}
-
 /* INFINITY: no record found on the way ends the search, it is about nodes. */
 static void start(struct dht_putting *p)
 {
@@ -194,16 +186,19 @@ static void start(struct dht_putting *p)
         p->state = PUT_SEARCHING;
         w = dht_walk_start(p->puts->walks, &p->record.key, INFINITY, on_walked, p);
     }
-    if (w) w->search.nodes_only = 1; /* the search is for nodes; records on the way are ignored */
-    else give_up(p);
+    if (w) {
+        w->search.nodes_only = 1; /* the search is for nodes; records on the way are ignored */
+    } else { /* no node was asked: the record is invalid, or there is no memory for a search */
+        finish(p);
+        free_putting(p);
+    }
 }
 
 void dht_puts_run(struct dht_puts *puts)
 {
     struct dht_putting *p;
     do { /* from the start of the list each time: callbacks change it */
-        for (p = puts->list; p && p->state != PUT_NEW && p->state != PUT_INVALID; p = p->next_put) {
-        }
+        for (p = puts->list; p && p->state != PUT_NEW && p->state != PUT_INVALID; p = p->next) {}
         if (p) start(p);
     } while (p);
 }
@@ -260,8 +255,7 @@ struct dht_task *dht_put_start(struct dht_puts *puts, const struct dht_id *key, 
     p->task.part = puts;
     p->task.stored = stored;
     p->task.context = context;
-    p->next_put = puts->list;
-    puts->list = p;
+    list_add(&puts->list, p);
     dht_core_wake(puts->core);
     return &p->task;
 }

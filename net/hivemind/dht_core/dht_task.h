@@ -7,6 +7,7 @@
 #include "net/hivemind/kademlia/dht_clock.h"
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/moderation/auth.h"
+#include "net/list.h"
 
 #define DHT_CALL_LIMIT 3.0  /* s for one call, as hivemind */
 #define DHT_DIAL_LIMIT 10.0 /* s to reach an initial peer */
@@ -48,7 +49,7 @@ struct dht_task {
     void *context;
     void *part; /* that keeps it */
     int cancelled;
-    struct dht_task *next;
+    struct dht_task *next, *prev;
 };
 
 static inline void dht_task_push(struct dht_task **list, struct dht_task *t, void *part,
@@ -56,8 +57,7 @@ static inline void dht_task_push(struct dht_task **list, struct dht_task *t, voi
 {
     t->part = part;
     t->context = context;
-    t->next = *list;
-    *list = t;
+    list_add(list, t);
 }
 
 #endif
