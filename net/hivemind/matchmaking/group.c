@@ -14,6 +14,7 @@
 #include "group.h"
 #include "net/hivemind/messages/msgpack.h"
 #include "net/hivemind/messages/tensor_message.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <openssl/sha.h>
@@ -233,12 +234,6 @@ int group_set_bandwidth(struct group_member *m, double bandwidth)
     return copy ? PL_OK : PL_ENOMEM;
 }
 
-static int by_number(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median: to move it, more than half of the group would have to lie. Peers that state no
  * bandwidth, or that reduce nothing, do not count. */
 int group_limit_bandwidths(struct group *g)
@@ -250,7 +245,7 @@ int group_limit_bandwidths(struct group *g)
     for (size_t i = 0; i < g->count; i++)
         if (g->members[i].gather.mode != GROUP_CLIENT && g->members[i].gather.bandwidth > 0)
             stated[n++] = g->members[i].gather.bandwidth;
-    qsort(stated, n, sizeof *stated, by_number);
+    qsort(stated, n, sizeof *stated, pl_ascending);
     most = n ? GROUP_CLAIM_MAX * stated[(n - 1) / 2] : INFINITY;
     free(stated);
     for (size_t i = 0; !rc && i < g->count; i++)
