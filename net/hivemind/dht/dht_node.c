@@ -75,12 +75,14 @@ static int open_core(struct dht_core *c, struct host *h, const struct dht_node_o
             h); /* our signed messages name us, so they cannot be replayed by others */
     c->call_limit = o->call_limit_s > 0 ? o->call_limit_s : DHT_CALL_LIMIT;
     c->wants_client_mode = o->client_mode;
+    c->blacklist = c->vain = (struct dht_blacklist){ .first = BLACKLIST_FIRST,
+                                                     .longest = BLACKLIST_LONGEST,
+                                                     .max = BLACKLIST_MAX };
     /* A node's id is drawn at each start: it only has to be somewhere in the id space. Uniformly
      * random ids make buckets and replicas even [spec hivemind-protocol 1.1]. Signatures are
      * checked even if the caller gives no validators. */
-    if (dht_blacklist_open(&c->blacklist) || dht_blacklist_open(&c->vain) || dht_id_random(&self) ||
-        dht_state_init(&c->state, &self, o->client_mode,
-                       o->validators ? o->validators : &c->fallback))
+    if (dht_id_random(&self) || dht_state_init(&c->state, &self, o->client_mode,
+                                               o->validators ? o->validators : &c->fallback))
         return pl_fail(err, PL_ENOMEM, "DHT: no memory");
     dht_core_count_records(c);
     return PL_OK;

@@ -1,5 +1,5 @@
-/* dht_blacklist.h - nodes that did not answer, and until when they are not asked again.
- * [spec hivemind-protocol 1.6] */
+/* dht_blacklist.h - peers that failed: nodes that did not answer are not asked again for a while,
+ * donors of a state after all others. [spec hivemind-protocol 1.6, 7] */
 #ifndef PL_DHT_BLACKLIST_H
 #define PL_DHT_BLACKLIST_H
 
@@ -11,16 +11,19 @@
 #define BLACKLIST_MAX 1024 /* of the largest runs' peers a few hundred are down at once */
 
 struct dht_blacklist {
+    double first, longest; /* s: the first pause, doubled with each further failure; its bound */
+    size_t max;            /* peers; of more, the one whose pause ends first is forgotten */
+    /* private, zero to begin with */
     struct dht_blacklisted {
         struct peer_id peer;
         int failures;
         double until; /* loop time */
-    } * entries;      /* (BLACKLIST_MAX), in no order */
-    size_t count;
+    } * entries;      /* in no order */
+    size_t count, capacity;
 };
-int dht_blacklist_open(struct dht_blacklist *b); /* PL_OK or PL_ENOMEM */
 void dht_blacklist_close(struct dht_blacklist *b);
 
+/* A failure that there is no memory for is not noted. */
 void dht_blacklist_failed(struct dht_blacklist *b, const struct peer_id *peer, double now);
 void dht_blacklist_answered(struct dht_blacklist *b, const struct peer_id *peer);
 int dht_blacklist_has(const struct dht_blacklist *b, const struct peer_id *peer, double now);

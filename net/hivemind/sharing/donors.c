@@ -10,49 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* --- donors that failed ----------------------------------------------------------------------- */
-
-/* A memory of 64 failures. It only changes the order of asking: a donor in it is still asked after
- * all others. */
-static size_t find_failure(const struct donor_failures *f, const struct peer_id *peer)
-{
-    size_t i = 0;
-    while (i < f->count && !peer_id_equal(&f->list[i].peer, peer)) i++;
-    return i;
-}
-
-void donor_failed(struct donor_failures *f, double now, const struct peer_id *donor)
-{
-    size_t at = find_failure(f, donor);
-    if (at == f->count) {
-        /* A full memory drops the failure that would be over first. */
-        if (f->count < DONOR_FAILURES_MAX) f->count++;
-        else
-            for (size_t i = at = 0; i < f->count; i++)
-                if (f->list[i].until < f->list[at].until) at = i;
-        f->list[at] = (struct donor_failure){ .peer = *donor };
-    }
-    /* 15 s, 30 s, 60 s, ... up to 10 minutes. */
-    f->list[at].until = now + fmin(DONOR_BACKOFF_LONGEST,
-                                   DONOR_BACKOFF_FIRST * ldexp(1, f->list[at].failures));
-    /* 2^30 * 15 s is beyond any limit; the number itself must not overflow. */
-    if (f->list[at].failures < 30) f->list[at].failures++;
-}
-
-int donor_has_failed(const struct donor_failures *f, double now, const struct peer_id *donor)
-{
-    size_t at = find_failure(f, donor);
-    return at < f->count && now < f->list[at].until;
-}
-
-void donor_succeeded(struct donor_failures *f, const struct peer_id *donor)
-{
-    size_t at = find_failure(f, donor);
-    if (at < f->count) f->list[at] = f->list[--f->count];
-}
-
-/* --- the order of asking ---------------------------------------------------------------------- */
-
 static int by_priority(const void *a_, const void *b_)
 {
     /* Descending: the highest epoch first. */
@@ -72,7 +29,7 @@ static int by_rank(const void *a_, const void *b_)
 /* The better half in any order, then the others by priority; those that have failed lately last.
  * A priority is a donor's own claim, so the greatest must not put it first every time; and all
  * newcomers would ask the same one. */
-static void order_donors(struct donor *d, size_t n, const struct donor_failures *f, double now)
+static void order_donors(struct donor *d, size_t n, const struct dht_blacklist *failed, double now)
 {
     double median;
     if (!n) return;
@@ -81,7 +38,7 @@ static void order_donors(struct donor *d, size_t n, const struct donor_failures 
      * claims, and every donor from it up is as good as the others. */
     median = d[n / 2].priority;
     for (size_t i = 0; i < n; i++) {
-        d[i].rank = donor_has_failed(f, now, &d[i].peer) ? 2 : d[i].priority < median;
+        d[i].rank = dht_blacklist_has(failed, &d[i].peer, now) ? 2 : d[i].priority < median;
         if (d[i].rank == 0) d[i].priority = median; /* equal from here on */
         /* hivemind's newcomers all ask the highest priority first, and time out on one busy
          * donor. [spec hivemind-protocol 12] */
@@ -112,7 +69,8 @@ static int read_donor(struct donor *d, const struct dht_item *item, const struct
 }
 
 struct donor *donors_read(size_t *count, const struct dht_dictionary *announced,
-                          const struct peer_id *self, const struct donor_failures *f, double now)
+                          const struct peer_id *self, const struct dht_blacklist *failed,
+                          double now)
 {
     /* Sorting announcements costs us time, and their authors nothing, so no more than this are
      * read. */
@@ -120,7 +78,7 @@ struct donor *donors_read(size_t *count, const struct dht_dictionary *announced,
     struct donor *d = malloc((most + 1) * sizeof *d);
     for (size_t i = 0; d && i < most; i++)
         n += (size_t)read_donor(&d[n], &announced->items[i], self);
-    order_donors(d, n, f, now);
+    order_donors(d, n, failed, now);
     /* Each donor may take its whole time limit, so invented ones could keep a newcomer for
      * hours. */
     *count = n < DONORS_ASKED_MAX ? n : DONORS_ASKED_MAX;

@@ -2,8 +2,8 @@
 #ifndef PL_DONORS_H
 #define PL_DONORS_H
 
+#include "net/hivemind/dht_core/dht_blacklist.h"
 #include "net/hivemind/records/dht_dictionary.h"
-#include "net/libp2p/peer/peer_id.h"
 
 #define DONORS_MAX 1024        /* announcements that are read */
 #define DONORS_ASKED_MAX 32    /* of one load: announcements cost nothing, each may take its time */
@@ -20,21 +20,15 @@ struct donor {
     uint32_t random; /* equal ones in this order */
 };
 
-/* Donors that have failed lately. Times are the loop's. */
-struct donor_failures {
-    struct donor_failure {
-        struct peer_id peer;
-        int failures;
-        double until;
-    } list[DONOR_FAILURES_MAX];
-    size_t count;
-};
-void donor_failed(struct donor_failures *f, double now, const struct peer_id *donor);
-int donor_has_failed(const struct donor_failures *f, double now, const struct peer_id *donor);
-void donor_succeeded(struct donor_failures *f, const struct peer_id *donor);
+/* Donors that have failed lately. They only come last: each is still asked after all others. */
+#define DONOR_FAILURES \
+    ((struct dht_blacklist){ .first = DONOR_BACKOFF_FIRST, \
+                             .longest = DONOR_BACKOFF_LONGEST, \
+                             .max = DONOR_FAILURES_MAX })
 
 /* The announcements under one key, ours excepted, in the order of asking. free(); NULL: none. */
 struct donor *donors_read(size_t *count, const struct dht_dictionary *announced,
-                          const struct peer_id *self, const struct donor_failures *f, double now);
+                          const struct peer_id *self, const struct dht_blacklist *failed,
+                          double now);
 
 #endif

@@ -54,7 +54,7 @@ static void next_donor(struct state_download *d, int status)
     const struct peer_id *donor = &d->donors[d->at - 1].peer;
     /* States of another model are counted: if all are, it is our model that differs. */
     d->mismatches += status == PL_EUSE;
-    donor_failed(&d->failures, loop_now(d->peer->loop), donor);
+    dht_blacklist_failed(&d->failures, donor, loop_now(d->peer->loop));
     /* The user sees why each donor was left, since a newcomer that can't join wants to know. */
     if (d->peer->donor_failed)
         d->peer->donor_failed(d->peer->donor_context, donor, status, &d->why);
@@ -130,7 +130,7 @@ static int was_given(struct state_download *d)
 static void take_state(struct state_download *d, size_t confirmed)
 {
     /* A donor whose state was taken is no longer on the list of failures. */
-    donor_succeeded(&d->failures, &d->donors[d->at - 1].peer);
+    dht_blacklist_answered(&d->failures, &d->donors[d->at - 1].peer);
     /* The number of donors with the same parameters, the chosen donor included. The caller reports
      * it. */
     d->load.confirmed = confirmed;
@@ -276,7 +276,9 @@ static void on_donors(void *context, int status, const struct dht_result *r)
 
 void state_download_init(struct state_download *d, const struct state_peer *p)
 {
-    *d = (struct state_download){ .peer = p, .witnesses = { .peer = p } };
+    *d = (struct state_download){ .peer = p,
+                                  .witnesses = { .peer = p },
+                                  .failures = DONOR_FAILURES };
 }
 
 int state_download_begin(struct state_download *d, state_check *check, state_downloaded *downloaded,
@@ -301,6 +303,7 @@ void state_download_clear(struct state_download *d)
     rpc_close(d->stream);
     state_load_clear(&d->load);
     free(d->donors);
+    dht_blacklist_close(&d->failures);
     timer_stop(&d->next);
     memset(d, 0, sizeof *d);
 }

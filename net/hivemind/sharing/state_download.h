@@ -41,7 +41,7 @@ struct state_download {
     struct state_claim given[STATE_TWICE_TRIES]; /* those given so far, sampled by own_seed */
     size_t given_count;
     uint8_t own_seed[STATE_SEED];
-    struct donor_failures failures; /* from one download to the next */
+    struct dht_blacklist failures; /* from one download to the next */
 };
 
 /* p is borrowed. */

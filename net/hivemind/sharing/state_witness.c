@@ -112,7 +112,7 @@ static void on_witness_admitted(void *context, int status)
 }
 
 void witnesses_ask(struct state_witnesses *all, const struct donor *donors, size_t count,
-                   const struct peer_id *giver, const struct donor_failures *f,
+                   const struct peer_id *giver, const struct dht_blacklist *failed,
                    void (*answered)(void *context), void *context)
 {
     const struct state_peer *p = all->peer;
@@ -127,7 +127,7 @@ void witnesses_ask(struct state_witnesses *all, const struct donor *donors, size
         for (size_t i = 0; i < count && all->count < STATE_WITNESSES; i++) {
             const struct peer_id *peer = &donors[i].peer;
             /* A donor can't confirm itself, and one that failed lately is not asked. */
-            if (peer_id_equal(peer, giver) || donor_has_failed(f, now, peer)) continue;
+            if (peer_id_equal(peer, giver) || dht_blacklist_has(failed, peer, now)) continue;
             all->asked[all->count++] = (struct witness){ .all = all, .peer = *peer };
         }
     /* One more than there are, so that answers which come at once can't end it in the loop. */

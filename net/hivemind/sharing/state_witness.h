@@ -42,7 +42,7 @@ struct state_witnesses {
 /* Asks the first of the donors that are neither the one that gave the state nor have failed; ends
  * with `answered`, which may come from inside this function. */
 void witnesses_ask(struct state_witnesses *w, const struct donor *donors, size_t count,
-                   const struct peer_id *giver, const struct donor_failures *f,
+                   const struct peer_id *giver, const struct dht_blacklist *failed,
                    void (*answered)(void *context), void *context);
 void witnesses_clear(struct state_witnesses *w);
 

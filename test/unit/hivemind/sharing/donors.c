@@ -25,36 +25,38 @@ static void announce(struct dht_dictionary *d, const struct peer_id *peer, doubl
 
 static void a_failure_is_remembered_longer_each_time(void **state)
 {
-    static struct donor_failures f;
+    struct dht_blacklist f = DONOR_FAILURES;
     struct peer_id one = numbered(1), two = numbered(2);
     for (int i = 0; i < 8; i++) {
         double pause = fmin(DONOR_BACKOFF_LONGEST, DONOR_BACKOFF_FIRST * (1 << i));
-        donor_failed(&f, 100, &one);
-        assert_true(donor_has_failed(&f, 100 + pause - 0.1, &one));
-        assert_false(donor_has_failed(&f, 100 + pause, &one));
+        dht_blacklist_failed(&f, &one, 100);
+        assert_true(dht_blacklist_has(&f, &one, 100 + pause - 0.1));
+        assert_false(dht_blacklist_has(&f, &one, 100 + pause));
     }
-    assert_false(donor_has_failed(&f, 100, &two));
-    donor_succeeded(&f, &two); /* nothing is known of it */
-    donor_succeeded(&f, &one);
-    assert_false(donor_has_failed(&f, 100, &one));
+    assert_false(dht_blacklist_has(&f, &two, 100));
+    dht_blacklist_answered(&f, &two); /* nothing is known of it */
+    dht_blacklist_answered(&f, &one);
+    assert_false(dht_blacklist_has(&f, &one, 100));
+    dht_blacklist_close(&f);
 }
 
 static void full_memory_drops_the_first_to_expire(void **state)
 {
-    static struct donor_failures f;
+    struct dht_blacklist f = DONOR_FAILURES;
     struct peer_id peer;
     for (int i = 0; i < DONOR_FAILURES_MAX; i++) {
         peer = numbered(i);
-        donor_failed(&f, i == 7 ? 0 : 1, &peer);
+        dht_blacklist_failed(&f, &peer, i == 7 ? 0 : 1);
     }
     peer = numbered(1000);
-    donor_failed(&f, 2, &peer);
-    assert_true(donor_has_failed(&f, 3, &peer));
+    dht_blacklist_failed(&f, &peer, 2);
+    assert_true(dht_blacklist_has(&f, &peer, 3));
     assert_int_equal(f.count, DONOR_FAILURES_MAX);
     for (int i = 0; i < DONOR_FAILURES_MAX; i++) {
         peer = numbered(i);
-        assert_int_equal(donor_has_failed(&f, 3, &peer), i != 7);
+        assert_int_equal(dht_blacklist_has(&f, &peer, 3), i != 7);
     }
+    dht_blacklist_close(&f);
 }
 
 /* What the peer of a number claims, where 60 do: each epoch once, in another order than the peers'. */
@@ -65,7 +67,7 @@ static double claimed(const struct peer_id *peer) { return (7 * peer->bytes[2] +
  * neither are we. */
 static void the_better_half_comes_first(void **state)
 {
-    static struct donor_failures f;
+    struct dht_blacklist f = DONOR_FAILURES;
     struct dht_dictionary d;
     struct peer_id self = numbered(999), bad;
     struct donor *list;
@@ -74,7 +76,7 @@ static void the_better_half_comes_first(void **state)
     for (int i = 0; i < 60; i++) {
         struct peer_id peer = numbered(i);
         announce(&d, &peer, claimed(&peer));
-        if (claimed(&peer) == 59) donor_failed(&f, 0, &peer);
+        if (claimed(&peer) == 59) dht_blacklist_failed(&f, &peer, 0);
     }
     announce(&d, &self, 59);
     for (int i = 0; i < 4; i++) {
@@ -92,9 +94,10 @@ static void the_better_half_comes_first(void **state)
     for (size_t i = 30; i < 32; i++) assert_int_equal(claimed(&list[i].peer), 28 + 30 - i);
     free(list);
     dht_dictionary_clear(&d);
+    dht_blacklist_close(&f);
 }
 
-static void expect_order(const struct dht_dictionary *d, const struct donor_failures *f, double now,
+static void expect_order(const struct dht_dictionary *d, const struct dht_blacklist *f, double now,
                          int first, int second, int third)
 {
     const int want[3] = { first, second, third };
@@ -111,27 +114,28 @@ static void expect_order(const struct dht_dictionary *d, const struct donor_fail
  * over. The median counts them, too: a donor below it is not one of the better half. */
 static void failed_donors_come_last(void **state)
 {
-    static struct donor_failures f;
+    struct dht_blacklist f = DONOR_FAILURES;
     struct dht_dictionary d;
     struct peer_id low = numbered(1), middle = numbered(2), high = numbered(3);
     dht_dictionary_init(&d);
     announce(&d, &low, 1);
     announce(&d, &middle, 5);
     announce(&d, &high, DONOR_PRIORITY_MAX); /* the highest that is possible */
-    donor_failed(&f, 100, &high);
+    dht_blacklist_failed(&f, &high, 100);
     expect_order(&d, &f, 101, 2, 1, 3);
-    donor_failed(&f, 100, &middle);
+    dht_blacklist_failed(&f, &middle, 100);
     expect_order(&d, &f, 101, 1, 3, 2);
-    donor_succeeded(&f, &high);
+    dht_blacklist_answered(&f, &high);
     expect_order(&d, &f, 101, 3, 1, 2);
     dht_dictionary_clear(&d);
+    dht_blacklist_close(&f);
 }
 
 /* An announcement as hivemind's own is a float; an integer says the same. Anybody writes these
  * records: whatever else stands there is skipped. */
 static void other_announcements(void **state)
 {
-    static const struct donor_failures f;
+    const struct dht_blacklist f = DONOR_FAILURES;
     static const struct {
         uint8_t bytes[4];
         size_t n;
