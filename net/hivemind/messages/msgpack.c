@@ -176,7 +176,7 @@ static int read_value(struct reader *r, struct mp_value *v, struct cursor *c, in
 {
     uint8_t first;
     uint64_t n;
-    int rc;
+    int rc, power;
     if ((rc = get_u8(c, &first))) return rc;
     memset(v, 0, sizeof *v);
     if (first < 0x80 || first >= 0xe0) {
@@ -199,21 +199,17 @@ static int read_value(struct reader *r, struct mp_value *v, struct cursor *c, in
     }
     if (first >= FLOAT32 && first < FIXEXT1) return read_number(v, c, first);
     if (first >= FIXEXT1 && first < STR8) return read_ext(r, v, c, 1u << (first - FIXEXT1), depth);
-    if (first >= BIN8 && first < EXT8) {
-        if ((rc = get_be(c, &n, first - BIN8))) return rc;
-        return read_bytes(v, MP_BIN, c, n);
-    }
-    if (first >= EXT8 && first < FLOAT32) {
-        if ((rc = get_be(c, &n, first - EXT8))) return rc;
-        return read_ext(r, v, c, n, depth);
-    }
-    if (first >= STR8 && first < LIST16) {
-        if ((rc = get_be(c, &n, first - STR8))) return rc;
-        return read_bytes(v, MP_STR, c, n);
-    }
-    if (first < LIST16) return PL_EFORMAT; /* 0xc1 is never used */
-    /* dc to df: even numbers have a count of 2 bytes, odd ones of 4. */
-    if ((rc = get_be(c, &n, 1 + (first & 1)))) return rc;
+    if (first < BIN8) return PL_EFORMAT; /* 0xc1 is never used */
+    /* The others have a length or count behind the first byte. dc to df: even numbers have one of 2
+     * bytes, odd ones of 4. */
+    power = first < EXT8      ? first - BIN8
+            : first < FLOAT32 ? first - EXT8
+            : first < LIST16  ? first - STR8
+                              : 1 + (first & 1);
+    if ((rc = get_be(c, &n, power))) return rc;
+    if (first < EXT8) return read_bytes(v, MP_BIN, c, n);
+    if (first < FLOAT32) return read_ext(r, v, c, n, depth);
+    if (first < LIST16) return read_bytes(v, MP_STR, c, n);
     v->kind = first < MAP16 ? MP_LIST : MP_MAP;
     v->n = (size_t)n;
     return read_items(r, v, c, depth);

@@ -116,13 +116,6 @@ static size_t varint_length(uint64_t x)
     return n;
 }
 
-static void put_le64(struct bytes *out, uint64_t x)
-{
-    uint8_t raw[8];
-    for (int i = 0; i < 8; i++) raw[i] = (uint8_t)(x >> 8 * i);
-    bytes_add(out, raw, sizeof raw);
-}
-
 /* The bytes that put_tail writes. Keys take one byte each because all numbers are below 16: key +
  * length + sizes, key + length + "float32" (7 bytes), and key + method unless it is 0 (no
  * compression). */
@@ -139,9 +132,7 @@ static void put_tail(struct bytes *out, const struct part_message *m)
     bytes_u8(out, FIELD_KEY(2, FIELD_DELIMITED));
     bytes_varint(out, varint_length(m->elements));
     bytes_varint(out, m->elements);
-    bytes_u8(out, FIELD_KEY(4, FIELD_DELIMITED));
-    bytes_u8(out, 7);
-    bytes_add(out, "float32", 7);
+    field_write(out, 4, "float32", 7);
     if (m->method) {
         bytes_u8(out, FIELD_KEY(5, FIELD_VARINT));
         bytes_varint(out, (uint64_t)m->method);
@@ -157,11 +148,7 @@ int part_message_write(struct bytes *out, uint8_t **buffer, const struct part_me
         bytes_u8(out, FIELD_KEY(1, FIELD_VARINT));
         bytes_varint(out, (uint64_t)m->code);
     }
-    if (m->group_id) {
-        bytes_u8(out, FIELD_KEY(2, FIELD_DELIMITED));
-        bytes_varint(out, m->group_id_n);
-        bytes_add(out, m->group_id, m->group_id_n);
-    }
+    if (m->group_id) field_write(out, 2, m->group_id, m->group_id_n);
     /* Key and length of tensor_part, which consists of the buffer's own key and length (`head`),
      * the buffer, and the fields after it. */
     bytes_u8(out, FIELD_KEY(4, FIELD_DELIMITED));
@@ -175,10 +162,10 @@ int part_message_write(struct bytes *out, uint8_t **buffer, const struct part_me
         if (bytes_reserve(out, m->bytes)) out->end += m->bytes;
     }
     put_tail(out, m);
-    memcpy(&weight, &m->weight, sizeof weight);
+    pl_copy_little(&weight, &m->weight, sizeof weight, 1);
     if (weight) {
         bytes_u8(out, FIELD_KEY(5, FIELD_FIXED64));
-        put_le64(out, weight);
+        bytes_add(out, &weight, sizeof weight);
     }
     /* An offset until now: appending may have moved the whole buffer to a larger block. */
     *buffer = out->failed || !m->bytes ? NULL : out->data + out->begin + at;

@@ -34,3 +34,11 @@ int field_next(struct cursor *c, struct field *f)
     }
     return PL_EFORMAT; /* 3, 4: groups, which proto3 removed; 6, 7: never defined */
 }
+
+/* Key, length, bytes. */
+int field_write(struct bytes *out, unsigned number, const void *data, size_t n)
+{
+    bytes_varint(out, number << 3 | FIELD_DELIMITED);
+    bytes_varint(out, n);
+    return bytes_add(out, data, n);
+}

@@ -19,6 +19,8 @@ struct field {
 /* The next field of a message; the caller checks c->left first. Any status but PL_OK: not
  * protobuf. */
 int field_next(struct cursor *c, struct field *f);
+/* Appends a field of bytes; returns PL_OK or out->failed. */
+int field_write(struct bytes *out, unsigned number, const void *data, size_t n);
 uint64_t field_le64(const uint8_t *eight);
 
 #endif

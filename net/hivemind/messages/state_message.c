@@ -20,14 +20,6 @@
 
 /* --- the donor -------------------------------------------------------------------------------- */
 
-/* One delimited field: key, length, bytes. */
-static int put(struct bytes *out, int field, const uint8_t *data, size_t n)
-{
-    bytes_u8(out, FIELD_KEY(field, FIELD_DELIMITED));
-    bytes_varint(out, n);
-    return bytes_add(out, data, n);
-}
-
 /* A tensor of 100 MB travels as 1,600 messages of 64 KiB: other calls on the connection get their
  * turn in between, and neither side needs a buffer for all of it. */
 static int put_piece(struct state_source *s, struct bytes *out)
@@ -36,7 +28,7 @@ static int put_piece(struct state_source *s, struct bytes *out)
     size_t n;
     int rc = tensor_pack_piece(&piece, &n, &s->message, s->piece);
     if (rc) return rc;
-    rc = put(out, 2, piece, n);
+    rc = field_write(out, 2, piece, n);
     free(piece);
     return rc;
 }
@@ -54,7 +46,7 @@ int state_source_next(struct state_source *s, struct bytes *out, const struct pl
         s->message = (struct tensor_message){ .type = t->type, .method = t->method };
         if ((rc = tensor_fill(&s->message, be, t->data, err))) return rc;
         /* The very first message has all the metadata, however long. */
-        if (!s->at) rc = put(out, 1, s->metadata, s->metadata_n);
+        if (!s->at) rc = field_write(out, 1, s->metadata, s->metadata_n);
     }
     if (!rc) rc = put_piece(s, out);
     if (!rc && ++s->piece < tensor_pieces(s->message.bytes)) return PL_OK;

@@ -196,11 +196,7 @@ int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct
     /* Our own addition, which hivemind ignores as an unknown field: the sender of this request.
      * Without it a member could forward another member's signed request and appear as its
      * sender. */
-    if (!rc && a->self.length) {
-        bytes_varint(&named, AUTH_SENDER << 3 | FIELD_DELIMITED);
-        bytes_varint(&named, a->self.length);
-        rc = bytes_add(&named, a->self.bytes, a->self.length);
-    }
+    if (!rc && a->self.length) rc = field_write(&named, AUTH_SENDER, a->self.bytes, a->self.length);
     if (!rc) rc = sign(out, a, &m.base, &m.signature, bytes_at(&named), bytes_length(&named));
     bytes_clear(&named);
     return rc;
@@ -236,19 +232,23 @@ int auth_sign_response(struct bytes *out, const struct auth *a, const uint8_t no
     return sign(out, a, &m.base, &m.signature, plain, n);
 }
 
-/* Cuts a message into field 1, `info`, and the plain message behind it. Field 1 must come first:
- * hivemind's serializer writes fields in the order of their numbers. */
-static int split(struct cursor *rest, const uint8_t **info, size_t *info_n, const uint8_t *data,
-                 size_t n, struct pl_err *err)
+/* Cuts a message into field 1, which is returned, and the plain message behind it, which is left to
+ * the DHT's own parser: only field 1 is parsed before the signatures are checked. It must come
+ * first: hivemind's serializer writes fields in the order of their numbers. NULL: PL_EPROTO. */
+static void *read_info(struct cursor *rest, const ProtobufCMessageDescriptor *type,
+                       const uint8_t *data, size_t n, struct pl_err *err)
 {
+    const uint8_t *info;
+    size_t info_n;
     uint8_t tag;
     rest->at = data;
     rest->left = n;
     /* A member that sees this has sent a message without a token: its user joined a moderated run
      * as if it were open. */
-    if (get_u8(rest, &tag) || tag != FIELD_1 || get_delimited(rest, info, info_n, n))
-        return pl_fail(err, PL_EPROTO, "message: carries no access token");
-    return PL_OK;
+    if (!get_u8(rest, &tag) && tag == FIELD_1 && !get_delimited(rest, &info, &info_n, n))
+        return message_unpack(type, info, info_n, err);
+    pl_fail(err, PL_EPROTO, "message: carries no access token");
+    return NULL;
 }
 
 /* Token and signature of a message. The signed bytes are rebuilt: info with an empty signature,
@@ -323,15 +323,10 @@ int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUT
                        struct auth *a, double now, const uint8_t *data, size_t n,
                        struct pl_err *err)
 {
-    Hivemind__RequestAuthInfo *m;
     struct cursor rest;
-    const uint8_t *info;
-    size_t info_n;
-    int rc = split(&rest, &info, &info_n, data, n, err);
-    if (rc) return rc;
-    /* Only field 1 is parsed before the signatures are checked; the plain message is left to the
-     * DHT's own parser. */
-    m = message_unpack(&hivemind__request_auth_info__descriptor, info, info_n, err);
+    Hivemind__RequestAuthInfo *m = read_info(&rest, &hivemind__request_auth_info__descriptor, data,
+                                             n, err);
+    int rc;
     if (!m) return PL_EPROTO;
     if (!(rc = check_request(a, now, m, &rest, err))) {
         /* The answer has to bear this nonce. */
@@ -347,13 +342,10 @@ int auth_check_response(const uint8_t **plain, size_t *plain_n, struct auth *a,
                         const uint8_t nonce[AUTH_NONCE], double now, const uint8_t *data, size_t n,
                         struct pl_err *err)
 {
-    Hivemind__ResponseAuthInfo *m;
     struct cursor rest;
-    const uint8_t *info;
-    size_t info_n;
-    int rc = split(&rest, &info, &info_n, data, n, err);
-    if (rc) return rc;
-    m = message_unpack(&hivemind__response_auth_info__descriptor, info, info_n, err);
+    Hivemind__ResponseAuthInfo *m = read_info(&rest, &hivemind__response_auth_info__descriptor,
+                                              data, n, err);
+    int rc;
     if (!m) return PL_EPROTO;
     /* The answering peer needs a token as well: an outsider's answers could name outsiders. */
     rc = check(a, now, m->service_access_token, &m->base, &m->signature, &rest, err);
