@@ -25,11 +25,6 @@ static size_t index_of(const struct dht_contacts *l, const struct dht_id *id)
     return i;
 }
 
-static int contains(const struct dht_contacts *l, const struct dht_id *id)
-{
-    return index_of(l, id) < l->count;
-}
-
 static int remove_contact(struct dht_contacts *l, const struct dht_id *id)
 {
     size_t i = index_of(l, id);
@@ -177,7 +172,7 @@ int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct
      * answer [Kademlia 2.2]. `pinged` remembers it until it is seen again: a flood of new ids must
      * not cause a flood of pings, so each node of the bucket is pinged once. */
     for (size_t i = 0; ask && i < b->nodes.count; i++)
-        if (!contains(&b->pinged, &b->nodes.at[i].id)) {
+        if (index_of(&b->pinged, &b->nodes.at[i].id) == b->pinged.count) {
             if (append_contact(&b->pinged, &b->nodes.at[i])) return PL_ENOMEM;
             *ask = b->nodes.at[i];
             break;

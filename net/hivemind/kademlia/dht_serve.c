@@ -108,25 +108,21 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
     return rc == PL_OK || rc == PL_ENOMEM ? rc : PL_EAGAIN;
 }
 
-static struct record view_record(const struct dht_record *r)
-{
-    return (struct record){ .key = r->key.bytes,
-                            .key_n = DHT_ID_BYTES,
-                            .subkey = r->subkey,
-                            .subkey_n = r->subkey_n,
-                            .value = r->value,
-                            .n = r->n,
-                            .expiration = r->expiration };
-}
-
 /* The subkey is stored in our own msgpack form: equal subkeys are then equal bytes. Otherwise one
  * peer could have as many records as msgpack has forms of its name (2 in each length field). */
-static int store_subkey(struct dht_state *s, struct dht_store *to, double now,
+static int store_record(struct dht_state *s, struct dht_store *to, double now,
                         const struct dht_record *r)
 {
     struct bytes subkey = { 0 };
-    struct record record = view_record(r);
+    struct record record = { .key = r->key.bytes,
+                             .key_n = DHT_ID_BYTES,
+                             .subkey = r->subkey,
+                             .subkey_n = r->subkey_n,
+                             .value = r->value,
+                             .n = r->n,
+                             .expiration = r->expiration };
     int rc = PL_EAGAIN;
+    if (dht_is_regular(r)) return check_and_put(s, to, now, r, &record);
     /* The bound comes before parsing. Twice the limit: other writers' forms may be longer than
      * ours. */
     if (r->subkey_n <= 2 * RECORD_SUBKEY_MAX)
@@ -136,13 +132,6 @@ static int store_subkey(struct dht_state *s, struct dht_store *to, double now,
     if (!rc) rc = check_and_put(s, to, now, r, &record);
     bytes_clear(&subkey);
     return rc == PL_OK || rc == PL_ENOMEM ? rc : PL_EAGAIN;
-}
-
-static int store_regular(struct dht_state *s, struct dht_store *to, double now,
-                         const struct dht_record *r)
-{
-    struct record record = view_record(r);
-    return check_and_put(s, to, now, r, &record);
 }
 
 /* A whole dictionary, as a node hands it to a newcomer: each item is a record of its own. hivemind
@@ -162,7 +151,7 @@ static int store_dictionary(struct dht_state *s, struct dht_store *to, double no
                                   .n = d.items[i].n,
                                   .expiration = d.items[i].expiration,
                                   .caller = r->caller };
-        if ((rc = store_subkey(s, to, now, &one))) all = rc;
+        if ((rc = store_record(s, to, now, &one))) all = rc;
     }
     dht_dictionary_clear(&d);
     return all;
@@ -172,8 +161,7 @@ static int store_dictionary(struct dht_state *s, struct dht_store *to, double no
 int dht_state_store(struct dht_state *s, double now, const struct dht_record *r)
 {
     struct dht_store *to = r->in_cache ? &s->cache : &s->storage;
-    if (!r->subkey_n) return store_dictionary(s, to, now, r);
-    return dht_is_regular(r) ? store_regular(s, to, now, r) : store_subkey(s, to, now, r);
+    return r->subkey_n ? store_record(s, to, now, r) : store_dictionary(s, to, now, r);
 }
 
 /* Storage and cache may differ, and any reader may write into the cache. The higher class is shown,

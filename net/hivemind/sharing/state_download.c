@@ -145,7 +145,7 @@ static void judge_state(void *context)
     struct state_download *d = context;
     struct state_claim claims[STATE_WITNESSES + 1];
     enum state_verdict verdict = STATE_UNCONFIRMED;
-    size_t count = 1, agree = 1, other = 0;
+    size_t count = 1, agree = 1, other = 0, confirmed = 0;
     /* Ours first, then each witness that has answered; the verdict counts donors, not
      * epochs. */
     claims[0] = state_claim_of(d->peer, &d->load, d->witnesses.seed);
@@ -164,17 +164,12 @@ static void judge_state(void *context)
     }
     /* At least as many donors agree with this state as with any other, and at least one of them is
      * not its donor. */
-    if (verdict == STATE_CONFIRMED) {
-        take_state(d, agree);
-        return;
-    }
-    if (d->load.bytes <= STATE_TWICE_MAX && was_given(d)) {
-        take_state(d, 2);
-        return;
-    }
+    if (verdict == STATE_CONFIRMED) confirmed = agree;
+    else if (d->load.bytes <= STATE_TWICE_MAX && was_given(d)) confirmed = 2;
     /* A large model is not downloaded twice, and a single donor leaves no choice. */
-    if (d->load.bytes > STATE_TWICE_MAX || d->count == 1) {
-        take_state(d, 1);
+    else if (d->load.bytes > STATE_TWICE_MAX || d->count == 1) confirmed = 1;
+    if (confirmed) {
+        take_state(d, confirmed);
         return;
     }
     /* The first unconfirmed state is kept, while others are tried. */
