@@ -54,11 +54,12 @@ static void on_handed_over(void *context, struct rpc_call *c, const uint8_t *dat
     struct answering *self = context;
     struct dht_request r;
     struct bytes out = { 0 };
-    uint8_t *yes = NULL, nonce[AUTH_NONCE] = { 0 };
+    uint8_t nonce[AUTH_NONCE] = { 0 };
+    int *yes = NULL;
     memset(&r, 0, sizeof r);
     if (understand(self, &data, &n, nonce) && !dht_read_request(&r, DHT_STORE, data, n, NULL) &&
-        (yes = malloc(r.count + 1))) {
-        memset(yes, 1, r.count);
+        (yes = malloc((r.count + 1) * sizeof *yes))) {
+        for (size_t i = 0; i < r.count; i++) yes[i] = 1;
         dht_write_store_answer(&out, &self->id, yes, r.count);
     }
     answer(self, c, &out, nonce);

@@ -55,11 +55,9 @@ static void finish(struct dht_getting *get, const struct dht_result *best)
 static int merge_own(struct dht_result *best, struct dht_core *n, const struct dht_id *key)
 {
     double now = dht_core_time(n);
-    const struct dht_entry *stored = dht_store_get(&n->state.storage, now, key);
-    const struct dht_entry *cached = dht_store_get(&n->state.cache, now, key), *both[2];
+    const struct dht_entry *both[2] = { dht_store_get(&n->state.storage, now, key),
+                                        dht_store_get(&n->state.cache, now, key) };
     int used = 0;
-    both[0] = stored;
-    both[1] = cached;
     for (int i = 0; i < 2; i++) {
         struct bytes packed = { 0 };
         if (both[i] &&

@@ -160,19 +160,13 @@ static void on_walked(void *context, struct dht_walk *w)
 {
     struct dht_putting *p = context;
     const struct dht_state *s = &p->puts->core->state;
-    size_t at;
     p->count = dht_search_nearest(&w->search, p->to, DHT_BUCKET_SIZE);
     p->state = PUT_STORING;
     /* We are a node like the others: if we are among the nearest, we keep a replica. hivemind does
      * that in client mode, too, where it is useless, since a client cannot be asked. */
     if (!s->client_mode) {
-        struct dht_contact self = { .id = s->self };
-        /* Insertion by distance, from the far end. */
-        for (at = p->count; at && dht_id_nearer(&s->self, &p->to[at - 1].id, &p->record.key) < 0;
-             at--)
-            p->to[at] = p->to[at - 1];
-        p->to[at] = self;
-        p->count++;
+        const struct dht_contact self = { .id = s->self };
+        p->count = dht_contact_insert(p->to, p->count, DHT_BUCKET_SIZE + 1, &self, &p->record.key);
     }
     store_where_trusted(p);
     advance(p);

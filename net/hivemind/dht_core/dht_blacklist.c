@@ -14,7 +14,7 @@ void dht_blacklist_close(struct dht_blacklist *b)
     b->count = b->capacity = 0;
 }
 
-/* Linear in BLACKLIST_MAX entries, some microseconds: a search looks up a few dozen nodes. */
+/* Linear in at most `max` entries, some microseconds: a search looks up a few dozen nodes. */
 static struct dht_blacklisted *find(const struct dht_blacklist *b, const struct peer_id *peer)
 {
     for (size_t i = 0; i < b->count; i++)

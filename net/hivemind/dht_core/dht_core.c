@@ -60,15 +60,11 @@ size_t dht_core_trusted(const struct dht_core *c, struct dht_contact out[DHT_SEA
     size_t count = 0;
     for (size_t i = 0; i < c->initial_count; i++) {
         const struct dht_initial *it = &c->initials[i];
-        size_t at = count;
+        const struct dht_contact initial = { .id = it->id, .peer = it->peer };
         int is_double = 0;
         if (it->state != INITIAL_GOOD || dht_core_avoids(c, &it->peer)) continue;
         for (size_t k = 0; k < count; k++) is_double |= peer_id_equal(&out[k].peer, &it->peer);
-        while (at && dht_id_nearer(&it->id, &out[at - 1].id, key) < 0) at--;
-        if (is_double || at == DHT_SEARCH_TRUSTED) continue;
-        count += count < DHT_SEARCH_TRUSTED;
-        for (size_t k = count - 1; k > at; k--) out[k] = out[k - 1];
-        out[at] = (struct dht_contact){ .id = it->id, .peer = it->peer };
+        if (!is_double) count = dht_contact_insert(out, count, DHT_SEARCH_TRUSTED, &initial, key);
     }
     return count;
 }

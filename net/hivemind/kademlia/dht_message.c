@@ -128,18 +128,15 @@ int dht_write_ping_answer(struct bytes *out, const struct dht_id *self, double d
 
 /* false: refused, because the record has expired, is not newer than ours, or is invalid. The caller
  * counts that as an answer, not as a failure: we did our work as a replica. */
-int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const uint8_t *ok,
+int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const int *ok,
                            size_t count)
 {
     Hivemind__StoreResponse m = HIVEMIND__STORE_RESPONSE__INIT;
     Hivemind__NodeInfo info = node_info(self);
-    if (!(m.store_ok = calloc(count + 1, sizeof *m.store_ok))) return out->failed = PL_ENOMEM;
-    for (size_t i = 0; i < count; i++) m.store_ok[i] = ok[i] != 0;
+    m.store_ok = (protobuf_c_boolean *)(uintptr_t)ok; /* only read */
     m.n_store_ok = count;
     m.peer = &info;
-    message_pack(out, &m.base);
-    free(m.store_ok);
-    return out->failed;
+    return message_pack(out, &m.base);
 }
 
 /* One result for each key: the record, if there is one, and in any case the nearest nodes that
@@ -355,8 +352,7 @@ static int read_store_answer(struct dht_answer *a, size_t count, struct pl_err *
     const Hivemind__StoreResponse *m = a->message;
     if (m->n_store_ok != count)
         return pl_fail(err, PL_EPROTO, "store: %zu answers for %zu records", m->n_store_ok, count);
-    if (!(a->ok = calloc(count + 1, 1))) return pl_fail(err, PL_ENOMEM, "no memory");
-    for (size_t i = 0; i < count; i++) a->ok[i] = m->store_ok[i] != 0;
+    a->ok = m->store_ok;
     a->count = count;
     return read_node(&a->has_id, &a->id, m->peer, err);
 }
@@ -396,7 +392,6 @@ void dht_answer_clear(struct dht_answer *a)
 {
     for (size_t i = 0; a->found && i < a->count; i++) free(a->found[i].nearest);
     free(a->found);
-    free(a->ok);
     message_free(a->message);
     memset(a, 0, sizeof *a);
 }

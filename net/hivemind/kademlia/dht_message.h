@@ -72,7 +72,7 @@ struct dht_found {
 
 int dht_write_ping_answer(struct bytes *out, const struct dht_id *self, double dht_time,
                           int available);
-int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const uint8_t *ok,
+int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const int *ok,
                            size_t count);
 int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
                           const struct dht_found *found, size_t count);
@@ -84,7 +84,7 @@ struct dht_answer {
     struct dht_id id;
     double dht_time; /* ping; 0: not sent */
     int available;
-    uint8_t *ok;             /* store: as many as were asked for */
+    const int *ok;           /* store: as many as were asked for, views of the message */
     struct dht_found *found; /* find: as many as were asked for */
     size_t count;
     void *message; /* private */

@@ -220,6 +220,18 @@ const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
     return latest;
 }
 
+size_t dht_contact_insert(struct dht_contact *list, size_t n, size_t k, const struct dht_contact *c,
+                          const struct dht_id *to)
+{
+    size_t at = n;
+    while (at && dht_id_nearer(&c->id, &list[at - 1].id, to) < 0) at--;
+    if (at == k) return n;
+    if (n < k) n++;
+    memmove(list + at + 1, list + at, (n - 1 - at) * sizeof *list);
+    list[at] = *c;
+    return n;
+}
+
 /* The k nodes nearest by XOR, by insertion into a sorted list of k: O(N k) at worst. Tables of real
  * swarms hold some hundred nodes, so this is faster than walking the buckets in the order of their
  * distance. Replacements are left out, because they have not been checked to be alive. */
@@ -230,13 +242,8 @@ size_t dht_routing_nearest(const struct dht_routing *r, struct dht_contact *out,
     for (size_t b = 0; k && b < r->count; b++)
         for (size_t i = 0; i < r->buckets[b].nodes.count; i++) {
             const struct dht_contact *c = &r->buckets[b].nodes.at[i];
-            size_t at = n;
             if (exclude && dht_id_equal(&c->id, exclude)) continue;
-            while (at && dht_id_nearer(&c->id, &out[at - 1].id, query) < 0) at--;
-            if (at == k) continue;
-            if (n < k) n++;
-            memmove(out + at + 1, out + at, (n - 1 - at) * sizeof *out);
-            out[at] = *c;
+            n = dht_contact_insert(out, n, k, c, query);
         }
     return n;
 }

@@ -59,6 +59,10 @@ const struct dht_contact *dht_routing_find(const struct dht_routing *r, const st
 const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
                                                 const struct peer_id *peer);
 
+/* Inserts a contact into a list of n that are ordered by distance to `to`, nearest first; the list
+ * keeps the nearest k. Returns how many there are now. */
+size_t dht_contact_insert(struct dht_contact *list, size_t n, size_t k, const struct dht_contact *c,
+                          const struct dht_id *to);
 /* The k nodes (no replacements) nearest to a query, nearest first; exclude may be NULL. Returns how
  * many there are, at most k. */
 size_t dht_routing_nearest(const struct dht_routing *r, struct dht_contact *out, size_t k,

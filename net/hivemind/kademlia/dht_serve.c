@@ -191,7 +191,8 @@ int dht_serve_validated(const struct dht_state *s, double now, int available, st
 static int serve_store(struct dht_state *s, double now, const struct dht_caller *caller,
                        const struct dht_request *r, struct bytes *answer)
 {
-    uint8_t *ok = calloc(r->count + 1, 1); /* + 1: no records is legal, calloc(0) may be NULL */
+    /* + 1: no records is legal, calloc(0) may be NULL */
+    int *ok = calloc(r->count + 1, sizeof *ok);
     if (!ok) return PL_ENOMEM;
     for (size_t i = 0; i < r->count; i++) r->records[i].caller = caller;
     for (size_t i = 0; i < r->count; i++) ok[i] = dht_state_store(s, now, &r->records[i]) == PL_OK;

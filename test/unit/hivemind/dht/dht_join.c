@@ -325,7 +325,7 @@ static void keep_stores(void *context)
 static void answer_kept(void *context)
 {
     const struct node *n = context;
-    const uint8_t ok = 1;
+    const int ok = 1;
     struct bytes yes = { 0 };
     assert_int_equal(dht_write_store_answer(&yes, &n->dht->core.state.self, &ok, 1), PL_OK);
     for (int i = 0; i < kept_count; i++) rpc_reply(kept[i], bytes_at(&yes), bytes_length(&yes));

@@ -5,7 +5,13 @@
 
 static struct dht_blacklist list;
 
-static int begin(void **state) { return dht_blacklist_open(&list); }
+static int begin(void **state)
+{
+    list = (struct dht_blacklist){ .first = BLACKLIST_FIRST,
+                                   .longest = BLACKLIST_LONGEST,
+                                   .max = BLACKLIST_MAX };
+    return 0;
+}
 
 static int end(void **state)
 {
