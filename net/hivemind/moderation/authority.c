@@ -34,25 +34,13 @@ static int is_name(const char *name, size_t n)
     return 1;
 }
 
-/* The value of a hex digit, or -1. Both cases: sha256sum writes small letters, others large
- * ones. */
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
+/* 64 hex digits of both cases: sha256sum writes small letters, others large ones. */
 static int read_hex(uint8_t out[32], const char *text, size_t n)
 {
+    char digits[65];
     if (n != 64) return PL_EFORMAT;
-    for (size_t i = 0; i < 32; i++) {
-        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-        if (high < 0 || low < 0) return PL_EFORMAT;
-        out[i] = (uint8_t)(high << 4 | low);
-    }
-    return PL_OK;
+    snprintf(digits, sizeof digits, "%.64s", text);
+    return OPENSSL_hexstr2buf_ex(out, 32, NULL, digits, '\0') ? PL_OK : PL_EFORMAT;
 }
 
 /* Skips blanks and returns the length of the word that begins there. A list from Windows ends its
