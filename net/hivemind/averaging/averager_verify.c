@@ -56,29 +56,20 @@ static size_t read_terms(struct mp_value **v, const struct gather *g)
     return n;
 }
 
-static int is_same(const struct gather *a, const struct gather *b)
+/* The same terms. but_data: compares the number of validators and the epoch, but not the data
+ * between them, which a helper does not have. */
+static int is_same(const struct gather *a, const struct gather *b, int but_data)
 {
     struct mp_value *x, *y;
     size_t n = read_terms(&x, a), m = read_terms(&y, b);
-    int same = n && n == m && !memcmp(x->bytes, y->bytes, n);
-    mp_free(x);
-    mp_free(y);
-    return same;
-}
-
-/* Compares the number of validators and the epoch, but not the data between them, which a helper
- * does not have. */
-static int is_same_but_data(const struct gather *a, const struct gather *b)
-{
-    struct mp_value *x, *y;
-    size_t n = read_terms(&x, a), m = read_terms(&y, b);
-    int same = n && m;
+    const size_t words = but_data ? 2 : 0;
+    int same = n && m && (but_data || (n == m && !memcmp(x->bytes, y->bytes, n)));
     /* The first two words from the front, then the epoch from the back. */
-    for (size_t i = 0, spaces = 0; same && spaces < 2; i++) {
+    for (size_t i = 0, spaces = 0; same && spaces < words; i++) {
         same = i < n && i < m && x->bytes[i] == y->bytes[i];
         spaces += same && x->bytes[i] == ' ';
     }
-    for (size_t i = 1, spaces = 0; same && spaces < 2; i++) {
+    for (size_t i = 1, spaces = 0; same && spaces < words; i++) {
         same = i <= n && i <= m && x->bytes[n - i] == y->bytes[m - i];
         spaces += same && x->bytes[n - i] == ' ';
     }
@@ -124,8 +115,7 @@ int averager_can_verify(const struct averager *a)
         const struct gather *gather = &a->round.group.members[i].gather;
         /* A peer that cannot be called cannot receive the others' signed messages. */
         if (gather->mode == GROUP_CLIENT || gather->bandwidth == 0 || /* behind NAT */
-            !(gather->mode == GROUP_AUXILIARY ? is_same_but_data(gather, terms)
-                                              : is_same(gather, terms)))
+            !is_same(gather, terms, gather->mode == GROUP_AUXILIARY))
             return 0;
     }
     return 1;
