@@ -336,9 +336,10 @@ static int messages_are_smaller(const struct allreduce *x, size_t own_values)
 /* pl_partition gives each part a reducer by the peers' shares [spec hivemind-protocol 5.3];
  * all peers compute the same parts. Here they are sorted by reducer: a list of parts for each
  * reducer, in order, which is the order of messages on its stream. */
-static int deal_parts(struct allreduce *x, struct pl_err *err)
+static int deal_parts(struct allreduce *x)
 {
     size_t own_values = 0;
+    if (!(x->sending.peer = calloc(x->count, sizeof *x->sending.peer))) return PL_ENOMEM;
     for (size_t i = 0; i < x->part_count; i++) {
         x->values += x->parts[i].length;
         if (x->parts[i].length > x->values_max) x->values_max = x->parts[i].length;
@@ -347,7 +348,7 @@ static int deal_parts(struct allreduce *x, struct pl_err *err)
     for (size_t p = 0; p < x->count; p++) {
         x->sending.peer[p].part = pl_alloc(x->sending.peer[p].parts,
                                            sizeof *x->sending.peer[p].part);
-        if (!x->sending.peer[p].part) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+        if (!x->sending.peer[p].part) return PL_ENOMEM;
         x->sending.peer[p].parts = 0;
     }
     for (size_t i = 0; i < x->part_count; i++) {
@@ -360,7 +361,7 @@ static int deal_parts(struct allreduce *x, struct pl_err *err)
     x->sending.peer[x->self].part = NULL;
     x->sending.peer[x->self].parts = 0;
     if (!(x->reducing.own_at = pl_alloc(x->reducing.own_count, sizeof *x->reducing.own_at)))
-        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+        return PL_ENOMEM;
     for (size_t k = 0; k < x->reducing.own_count; k++) {
         x->reducing.own_at[k] = own_values;
         own_values += x->parts[x->reducing.own[k]].length;
@@ -368,7 +369,7 @@ static int deal_parts(struct allreduce *x, struct pl_err *err)
     if (messages_are_smaller(x, own_values)) return PL_OK;
     /* One block for all own differences; each part has its place in it, by own_at. */
     x->reducing.own_delta = malloc((own_values + 1) * sizeof *x->reducing.own_delta);
-    return x->reducing.own_delta ? PL_OK : pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    return x->reducing.own_delta ? PL_OK : PL_ENOMEM;
 }
 
 size_t allreduce_name(uint8_t name[DHT_ID_BYTES + ALLREDUCE_PHASE_MAX], const struct group *group,
@@ -386,7 +387,7 @@ int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
                    struct pl_err *err)
 {
     struct allreduce *x = calloc(1, sizeof *x);
-    int rc = PL_ENOMEM;
+    int rc;
     *out = NULL;
     if (!x) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     x->o = *o;
@@ -404,16 +405,16 @@ int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
                      PART_WEIGHT_MAX);
         goto done;
     }
-    x->sending.peer = calloc(x->count, sizeof *x->sending.peer);
-    if (!x->sending.peer) goto done;
     /* Order matters: parts, then their reducers, then the memory of each half, then verification,
      * which reads all of these. */
     rc = pl_partition(&x->parts, &x->part_count, o->elements, o->method, o->tensors, o->share,
                       (int)x->count, o->part_bytes, err);
-    if (!rc) rc = deal_parts(x, err);
-    if (!rc) rc = allreduce_send_open(x, err);
-    if (!rc) rc = allreduce_reduce_open(x, err);
-    if (!rc && o->verify) rc = allreduce_verify_open(x, err);
+    if (rc) goto done;
+    rc = deal_parts(x);
+    if (!rc) rc = allreduce_send_open(x);
+    if (!rc) rc = allreduce_reduce_open(x);
+    if (rc) pl_fail(err, rc, "averaging: no memory");
+    else if (o->verify) rc = allreduce_verify_open(x, err);
 done:
     if (rc) {
         allreduce_close(x);

@@ -151,21 +151,15 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
      * compared its ID. */
     if (in->state == IN_AWAITED) {
         in->state = IN_SENDING;
-        if (part_message_read(&first, data, n, NULL) || first.code != MSG_PART_FOR_AVERAGING) {
-            allreduce_drop_sender(x, peer, 1);
-            return;
-        }
+        if (part_message_read(&first, data, n, NULL) || first.code != MSG_PART_FOR_AVERAGING)
+            goto refused;
     }
     /* 2. Others follow, one a part, in the order of our parts. */
-    if (in->state != IN_SENDING) {
-        /* more than its parts */
-        if (in->state == IN_COMPLETE && is_open(in)) allreduce_drop_sender(x, peer, 1);
-        return;
-    }
-    if (s->k != in->next || part_message_read(&c.part, data, n, NULL) || !c.part.has_part) {
-        allreduce_drop_sender(x, peer, 1); /* beyond the window, too: it had no credit for that */
-        return;
-    }
+    if (in->state == IN_COMPLETE && is_open(in)) goto refused; /* more than its parts */
+    if (in->state != IN_SENDING) return;
+    /* Beyond the window, too: it had no credit for that. */
+    if (s->k != in->next || part_message_read(&c.part, data, n, NULL) || !c.part.has_part)
+        goto refused;
     /* 3. Its length must be our part's: parts are not labelled, so a peer that cuts
      * otherwise would have its values added to the wrong place. A blank part has one. */
     part = &x->parts[x->reducing.own[s->k]];
@@ -173,10 +167,7 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
     fits = c.is_blank || c.part.elements == part->length;
     if (!fits) allreduce_note_mismatch(x, peer, part, &c.part);
     else allreduce_note_differs(x, peer, part, &c.part);
-    if (!fits || keep_message(x, &c, s->k, data, n)) {
-        allreduce_drop_sender(x, peer, 1);
-        return;
-    }
+    if (!fits || keep_message(x, &c, s->k, data, n)) goto refused;
     /* Step 1 of one part is done; the slot adds it up when all senders' copies are here. */
     if (!s->arrived) s->first_at = now;
     s->from[s->arrived++] = c;
@@ -192,6 +183,9 @@ void allreduce_receive_message(struct allreduce *x, double now, size_t peer, con
     x->callbacks->credit(x->context, peer,
                          1); /* for its end mark; another part would be one too many */
     send_held(x, peer);
+    return;
+refused:
+    allreduce_drop_sender(x, peer, 1);
 }
 
 /* --- time ------------------------------------------------------------------------------------- */

@@ -84,20 +84,17 @@ static int make_kept(struct allreduce *x)
                : PL_ENOMEM;
 }
 
-int allreduce_reduce_open(struct allreduce *x, struct pl_err *err)
+int allreduce_reduce_open(struct allreduce *x)
 {
-    int rc = PL_ENOMEM;
-    if ((x->o.verify || !x->reducing.own_delta) && make_kept(x)) goto done;
+    if ((x->o.verify || !x->reducing.own_delta) && make_kept(x)) return PL_ENOMEM;
     /* The slots hold one contribution of each groupmate; the messages that they point to come and
      * go. */
     for (size_t w = 0; w < ALLREDUCE_WINDOW; w++) {
         if (!(x->reducing.slot[w].from = calloc(x->count, sizeof *x->reducing.slot[w].from)))
-            goto done;
+            return PL_ENOMEM;
         slot_open(x, w);
     }
-    rc = allreduce_receive_open(x);
-done:
-    return rc ? pl_fail(err, rc, "averaging: no memory") : rc;
+    return allreduce_receive_open(x);
 }
 
 void allreduce_reduce_close(struct allreduce *x)

@@ -6,7 +6,7 @@
 #include "allreduce_internal.h"
 
 /* Opens the receiving side, too. PL_OK or PL_ENOMEM. */
-int allreduce_reduce_open(struct allreduce *x, struct pl_err *err);
+int allreduce_reduce_open(struct allreduce *x);
 void allreduce_reduce_close(struct allreduce *x);
 void allreduce_reduce_go(struct allreduce *x); /* starts every step that is ready */
 /* JOB_REDUCE is back. */

@@ -233,18 +233,17 @@ static size_t answer_bytes(const struct allreduce *x, const struct pl_part *part
 }
 
 /* Every answer has its place. */
-int allreduce_send_open(struct allreduce *x, struct pl_err *err)
+int allreduce_send_open(struct allreduce *x)
 {
     size_t all = 0;
     uint8_t *at;
     if (!(x->sending.answers = calloc(x->part_count + 1, sizeof *x->sending.answers)))
-        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+        return PL_ENOMEM;
     for (size_t i = 0; i < x->part_count; i++)
         /* One block for all answers of the round, so that nothing is allocated while they
          * arrive, and the next round finds the same pages. */
         all += x->sending.answers[i].capacity = answer_bytes(x, &x->parts[i]);
-    if (!(at = allreduce_block_reserve(&x->memory->answers, all)))
-        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    if (!(at = allreduce_block_reserve(&x->memory->answers, all))) return PL_ENOMEM;
     for (size_t i = 0; i < x->part_count; i++) {
         x->sending.answers[i].data = at;
         at += x->sending.answers[i].capacity;

@@ -6,7 +6,7 @@
 #include "allreduce_internal.h"
 
 /* After the parts have been dealt. PL_OK or PL_ENOMEM. */
-int allreduce_send_open(struct allreduce *x, struct pl_err *err);
+int allreduce_send_open(struct allreduce *x);
 void allreduce_send_close(struct allreduce *x);
 /* Sends to a reducer, and encodes for it, as far as possible now. */
 void allreduce_send_go(struct allreduce *x, double now, size_t peer);
