@@ -93,7 +93,7 @@ struct allreduce_job {
 struct allreduce_callbacks {
     /* Open the stream to a reducer. */
     void (*open)(void *context, size_t peer);
-    /* Send a message on a stream, or on our answering side of it. */
+    /* Send a message on a stream, or on our answering side of it. NULL if `give` is there. */
     void (*send)(void *context, size_t peer, enum allreduce_way way, const uint8_t *data, size_t n);
     /* For ALLREDUCE_OUT. 1: sent messages are still queued here; allreduce_drained follows. */
     int (*is_busy)(void *context, size_t peer);
@@ -110,8 +110,8 @@ struct allreduce_callbacks {
     /* Only to verify: a message for a groupmate's allreduce_verify_message. May be NULL without
      * verification. */
     void (*send_packet)(void *context, size_t peer, const uint8_t *data, size_t n);
-    /* Used in place of send for a long message: takes over its memory, and may leave another buffer
-     * in *data for the next message. May be NULL. */
+    /* Used in place of send: may take over the memory of the message, and leave another buffer in
+     * *data for the next one. May be NULL. */
     void (*give)(void *context, size_t peer, enum allreduce_way way, struct bytes *data);
     /* Bytes of the current message that have been transferred: of the outgoing one while is_busy,
      * otherwise of the incoming one. They distinguish a slow link from silence. May be NULL. */

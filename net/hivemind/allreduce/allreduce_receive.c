@@ -41,8 +41,7 @@ static void close_stream(struct allreduce *x, size_t peer, enum averaging_code c
     struct bytes message = { 0 };
     x->receiving.peer[peer].state = IN_OVER;
     if (code != MSG_NO_CODE && !part_message_code(&message, code)) {
-        x->callbacks->send(x->context, peer, ALLREDUCE_IN, bytes_at(&message),
-                           bytes_length(&message));
+        allreduce_send(x, peer, ALLREDUCE_IN, &message);
         x->callbacks->finish(x->context, peer, ALLREDUCE_IN);
     }
     bytes_clear(&message);

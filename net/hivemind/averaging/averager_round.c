@@ -101,21 +101,11 @@ static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum 
     return a->round.in[peer] ? a->round.in[peer]->caller.stream : NULL;
 }
 
-static void on_send(void *context, size_t peer, enum allreduce_way way, const uint8_t *data,
-                    size_t n)
-{
-    struct averager *a = context;
-    struct rpc_stream *s = stream_of(a, peer, way);
-    /* How long it is, so that moved() can tell how much of it has left. */
-    if (way == ALLREDUCE_OUT) a->round.out[peer].sent_n = n;
-    if (s) a->round.given += (double)n;
-    if (s) rpc_send(s, data, n);
-}
-
 static void on_give(void *context, size_t peer, enum allreduce_way way, struct bytes *data)
 {
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
+    /* How long it is, so that moved() can tell how much of it has left. */
     if (way == ALLREDUCE_OUT) a->round.out[peer].sent_n = bytes_length(data);
     /* The message becomes the stream's own buffer: half a megabyte is not copied. */
     if (s) a->round.given += (double)bytes_length(data);
@@ -240,7 +230,7 @@ static void on_over(void *context, int status, const struct pl_err *err)
     averager_turn(a);
 }
 
-static const struct allreduce_callbacks callbacks = { on_open,   on_send,  is_busy,
+static const struct allreduce_callbacks callbacks = { on_open,   NULL,     is_busy,
                                                       on_finish, on_close, on_credit,
                                                       on_work,   on_over,  averager_verify_send,
                                                       on_give,   moved };
