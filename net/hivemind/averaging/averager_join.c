@@ -26,19 +26,17 @@ static void drive(struct averager *a);
 
 /* --- declarations ----------------------------------------------------------------------------- */
 
-/* Whether it was stored shows by whether others find us; the next window declares again. */
-static void on_stored(void *context, int status) {}
-
 static void on_declare(void *context, double expiration, int active)
 {
     struct averager *a = context;
     struct bytes value = { 0 };
     /* Subkey: our peer ID. Value: true while we search. Expiration: by when we want to
-     * begin. One key holds all declarations as a dictionary. [spec hivemind-protocol 4.1] */
+     * begin. One key holds all declarations as a dictionary. [spec hivemind-protocol 4.1] Whether
+     * it was stored shows by whether others find us; the next window declares again. */
     if (!mp_bool(&value, active))
         dht_node_store(a->node, &a->names.key_id, bytes_at(&a->state.subkey),
                        bytes_length(&a->state.subkey), bytes_at(&value), bytes_length(&value),
-                       expiration, on_stored, NULL);
+                       expiration, NULL, NULL);
     bytes_clear(&value);
 }
 

@@ -73,7 +73,7 @@ struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int 
                               dht_got *got, void *context);
 
 /* subkey: msgpack, NULL for a regular value. value: msgpack; it is signed if the subkey or key is
- * ours. */
+ * ours. stored may be NULL. */
 struct dht_task *dht_node_store(struct dht_node *n, const struct dht_id *key, const void *subkey,
                                 size_t subkey_n, const void *value, size_t value_n,
                                 double expiration, dht_stored *stored, void *context);

@@ -67,7 +67,7 @@ static void finish(struct dht_putting *p)
     if (status != PL_EPROTO) update_cache(p, status == PL_OK);
     p->state = PUT_DONE;
     timer_stop(&p->patience);
-    if (!p->task.cancelled) p->task.stored(p->task.context, status);
+    if (!p->task.cancelled && p->task.stored) p->task.stored(p->task.context, status);
 }
 
 static void on_stored(void *context, const struct dht_contact *who, const struct dht_reply *r);
@@ -258,7 +258,8 @@ void dht_puts_close(struct dht_puts *puts)
 {
     while (puts->list) {
         struct dht_putting *p = puts->list;
-        if (p->state != PUT_DONE && !p->task.cancelled) p->task.stored(p->task.context, PL_EAGAIN);
+        if (p->state != PUT_DONE && !p->task.cancelled && p->task.stored)
+            p->task.stored(p->task.context, PL_EAGAIN);
         free_putting(p);
     }
 }

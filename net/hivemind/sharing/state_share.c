@@ -80,8 +80,6 @@ static void drop_snapshot(struct state_snapshot *s)
 
 /* --- announcing ------------------------------------------------------------------------------- */
 
-static void on_stored(void *context, int status) {}
-
 static void announce(void *context)
 {
     struct state_share *s = context;
@@ -94,7 +92,7 @@ static void announce(void *context)
     if (!value.failed)
         dht_node_store(p->node, &p->id, bytes_at(&p->subkey), bytes_length(&p->subkey),
                        bytes_at(&value), bytes_length(&value),
-                       dht_node_time(p->node) + STATE_PRIORITY_LIFE, on_stored, NULL);
+                       dht_node_time(p->node) + STATE_PRIORITY_LIFE, NULL, NULL);
     bytes_clear(&value);
     if (is_sharing(s)) timer_start(p->loop, &s->announce_timer, ANNOUNCE_EVERY, announce, s);
 }

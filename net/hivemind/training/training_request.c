@@ -14,18 +14,15 @@
 
 double training_now(const struct training *c) { return dht_node_time(c->o.node); }
 
-/* A record that did not arrive is not stored again: the next report replaces it within 30 s. */
-static void on_stored(void *context, int status) {}
-
 /* Each peer writes under its own subkey of a common dictionary: the hash of its signing key. No
- * other peer can sign for that subkey, so none can overwrite it. [spec hivemind-protocol 2.1] */
+ * other peer can sign for that subkey, so none can overwrite it. [spec hivemind-protocol 2.1] A
+ * record that did not arrive is not stored again: the next report replaces it within 30 s. */
 void training_store(struct training *c, const struct dht_id *key, const struct bytes *value,
                     double life)
 {
     if (!value->failed)
         dht_node_store(c->o.node, key, bytes_at(&c->subkey), bytes_length(&c->subkey),
-                       bytes_at(value), bytes_length(value), training_now(c) + life, on_stored,
-                       NULL);
+                       bytes_at(value), bytes_length(value), training_now(c) + life, NULL, NULL);
 }
 
 /* Keeps a warning for the training's thread. Beyond five they are dropped: the others have not been
