@@ -139,17 +139,26 @@ int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const i
     return message_pack(out, &m.base);
 }
 
-/* One result for each key: the record, if there is one, and in any case the nearest nodes that
- * we know, which is how a search gets nearer to its key. */
-static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struct dht_found *found)
+/* The answer to rpc_find: as many results as keys, in their order. Each has the record, if there is
+ * one, and in any case the nearest nodes that we know, which is how a search gets nearer to its
+ * key. */
+int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
+                          const struct dht_found *found, size_t count)
 {
-    size_t count = m->n_results, views_n = 0, used = 0; /* used: of the views */
+    Hivemind__FindResponse m = HIVEMIND__FIND_RESPONSE__INIT;
+    Hivemind__NodeInfo info = node_info(self);
+    size_t views_n = 0, used = 0; /* used: of the views */
     Hivemind__FindResult *results = calloc(count + 1, sizeof *results);
     ProtobufCBinaryData *views;
     /* All ids and peer ids share one block: 2 for each neighbour. */
     for (size_t i = 0; i < count; i++) views_n += 2 * found[i].nearest_count;
     views = calloc(views_n + 1, sizeof *views);
-    for (size_t i = 0; results && views && i < count; i++) {
+    /* protobuf-c needs pointers to repeated messages. */
+    m.results = calloc(count + 1, sizeof *m.results);
+    m.n_results = count;
+    m.peer = &info;
+    if (!results || !views || !m.results) out->failed = PL_ENOMEM;
+    for (size_t i = 0; !out->failed && i < count; i++) {
         const struct dht_found *f = &found[i];
         Hivemind__FindResult *r = &results[i];
         /* A dictionary's expiration is that of the whole key: the latest of its items. */
@@ -169,26 +178,11 @@ static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struc
             r->nearest_node_ids[k] = view_id(&c->id);
             r->nearest_peer_ids[k] = message_bytes(c->peer.bytes, c->peer.length);
         }
-        m->results[i] = r;
+        m.results[i] = r;
     }
-    if (results && views) message_pack(out, &m->base);
-    else out->failed = PL_ENOMEM;
+    if (!out->failed) message_pack(out, &m.base);
     free(results);
     free(views);
-    return out->failed;
-}
-
-/* The answer to rpc_find: as many results as keys, in their order, with one array of pointers, as
- * protobuf-c needs for repeated messages. */
-int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
-                          const struct dht_found *found, size_t count)
-{
-    Hivemind__FindResponse m = HIVEMIND__FIND_RESPONSE__INIT;
-    Hivemind__NodeInfo info = node_info(self);
-    if (!(m.results = calloc(count + 1, sizeof *m.results))) return out->failed = PL_ENOMEM;
-    m.n_results = count;
-    m.peer = &info;
-    write_found(out, &m, found);
     free(m.results);
     return out->failed;
 }
