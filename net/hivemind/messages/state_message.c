@@ -267,15 +267,13 @@ static int read_leaf(struct state_leaf *leaf, const struct mp_value *v)
     if (value->kind == MP_FLOAT) {
         leaf->kind = STATE_REAL;
         leaf->real = value->real;
-        return PL_OK;
-    }
-    if (value->kind == MP_NIL || value->kind == MP_BOOL) {
+    } else if (value->kind == MP_NIL || value->kind == MP_BOOL) {
         leaf->kind = value->kind == MP_NIL ? STATE_NONE : STATE_TRUTH;
         leaf->index = value->kind == MP_BOOL && value->truth;
-        return PL_OK;
+    } else { /* other values (a name) mean nothing to our optimizers: 0 */
+        leaf->kind = STATE_COUNT;
+        leaf->index = value->kind == MP_INT ? (int64_t)value->number : 0;
     }
-    leaf->kind = STATE_COUNT; /* other values (a name) mean nothing to our optimizers: 0 */
-    leaf->index = value->kind == MP_INT ? (int64_t)value->number : 0;
     return PL_OK;
 }
 

@@ -12,21 +12,19 @@
 #include <string.h>
 
 /* Added after the first version, so readers must do without them. */
-static const char DEVICE[] = "device", BANNED[] = "banned", TARGET[] = "target_batch",
-                  SAMPLES[] = "samples", COMPUTED[] = "computed_ms", WAITED[] = "waited_ms",
-                  AVERAGED[] = "averaged_ms", SHARED[] = "shared_ms", NAME[] = "name";
+static const char DEVICE[] = "device", NAME[] = "name";
 /* A row for each optional count, so that writer and reader cannot differ. */
 static const struct {
     const char *name;
     size_t offset;
 } later[] = {
-    { BANNED, offsetof(struct report_record, banned) },
-    { TARGET, offsetof(struct report_record, target_batch) },
-    { SAMPLES, offsetof(struct report_record, samples) },
-    { COMPUTED, offsetof(struct report_record, computed_ms) },
-    { WAITED, offsetof(struct report_record, waited_ms) },
-    { AVERAGED, offsetof(struct report_record, averaged_ms) },
-    { SHARED, offsetof(struct report_record, shared_ms) },
+    { "banned", offsetof(struct report_record, banned) },
+    { "target_batch", offsetof(struct report_record, target_batch) },
+    { "samples", offsetof(struct report_record, samples) },
+    { "computed_ms", offsetof(struct report_record, computed_ms) },
+    { "waited_ms", offsetof(struct report_record, waited_ms) },
+    { "averaged_ms", offsetof(struct report_record, averaged_ms) },
+    { "shared_ms", offsetof(struct report_record, shared_ms) },
 };
 
 /* The row's member; const goes, since one table serves writing and reading. */

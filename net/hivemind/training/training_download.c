@@ -43,26 +43,25 @@ static void on_answer(void *context, int status, const struct dht_pong *pong)
     training_update_lead(p->c);
 }
 
+static int is_pinging(const struct training *c)
+{
+    for (size_t i = 0; i < CLAIMS_PINGS; i++)
+        if (c->load.pings[i].task) return 1;
+    return 0;
+}
+
 static void begin_pings(struct training *c, int64_t epoch)
 {
     struct peer_id peers[CLAIMS_PINGS];
     const double now = training_now(c);
-    size_t count, free_slots = 0, n = 0;
-    for (size_t i = 0; i < CLAIMS_PINGS; i++) free_slots += !c->load.pings[i].task;
-    if (free_slots < CLAIMS_PINGS) return; /* one batch of pings at a time */
+    size_t count, n = 0;
+    if (is_pinging(c)) return; /* one batch of pings at a time */
     count = claims_to_ping(&c->poll.claims, peers, epoch, now);
     for (; n < count; n++) {
         c->load.pings[n] = (struct claimant_ping){ .c = c, .peer = peers[n], .began = now };
         c->load.pings[n].task = dht_node_ping(c->o.node, &peers[n], 0, on_answer,
                                               &c->load.pings[n]);
     }
-}
-
-static int is_pinging(const struct training *c)
-{
-    for (size_t i = 0; i < CLAIMS_PINGS; i++)
-        if (c->load.pings[i].task) return 1;
-    return 0;
 }
 
 void training_cancel_pings(struct training *c)
