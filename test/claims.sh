@@ -39,7 +39,7 @@ json_keys() { # name file...: every key that is looked up, but in what we have w
     awk '/^const struct schema schema_/ { name = $4; sub(/^schema_/, "", name) }
         match($0, /[{] "[a-z_]+", SCHEMA_/) { split(substr($0, RSTART, RLENGTH), part, "\""); print name "." part[2] }' net/hivemind/records/schema.c
     # The report's fields that came later than its schema.
-    sed -n '/^static const char DEVICE/,/;/p' net/hivemind/progress/peer_report.c | grep -oE '"[a-z_]+"' | tr -d '"' | sed 's/^/report./'
+    sed -n '/^static const char DEVICE/,/^} later/p;/^} later/,/^};/p' net/hivemind/progress/peer_report.c | grep -oE '"[a-z_]+"' | tr -d '"' | sed 's/^/report./'
     grep -oE 'mp_get\([a-z]+, "[a-z_]+"\)' net/hivemind/messages/state_message.c | sed 's/.*"\(.*\)".*/metadata.\1/'
     { grep -oE '^    [{] "[a-z_]+", "' net/hivemind/records/run_manifest.c
       grep -oE 'json_object_get\(root, "[a-z_]+"' net/hivemind/records/run_manifest.c; } |
