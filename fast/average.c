@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#define PIECE 4096       /* values per chunk, decoded on the stack */
-#define SERIAL_PIECES 16 /* fewer chunks are not worth waking threads */
+#define PIECE 4096          /* values per chunk, decoded on the stack */
+#define SERIAL (16 * PIECE) /* fewer values are not worth waking threads */
 
 /* A message's values may lie at any address. */
 typedef float unaligned_float __attribute__((aligned(1), may_alias));
@@ -163,13 +163,8 @@ VBMI static void delta_two(float *delta, const unaligned_float *own, float own_w
 }
 #endif
 
-/* Chunk p of n values: its start and its length. */
-static size_t piece_range(size_t n, size_t p, int *count)
-{
-    size_t at = p * PIECE;
-    *count = (int)(n - at < PIECE ? n - at : PIECE);
-    return at;
-}
+/* The length of the chunk of n values that begins at `at`. */
+static int piece_size(size_t n, size_t at) { return (int)(n - at < PIECE ? n - at : PIECE); }
 
 /* sum[0..n-1] += weight times the message's values from `at` on. */
 static void add_piece(float *sum, const struct pl_coded *x, float weight, size_t at, int n)
@@ -194,13 +189,8 @@ static void add_piece(float *sum, const struct pl_coded *x, float weight, size_t
 
 int fast_average_add(float *sum, const struct pl_coded *x, float weight, size_t n)
 {
-    size_t pieces = (n + PIECE - 1) / PIECE;
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
-    for (size_t p = 0; p < pieces; p++) {
-        int count;
-        size_t at = piece_range(n, p, &count);
-        add_piece(sum + at, x, weight, at, count);
-    }
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL)
+    for (size_t at = 0; at < n; at += PIECE) add_piece(sum + at, x, weight, at, piece_size(n, at));
     return PL_OK;
 }
 
@@ -228,17 +218,13 @@ static void delta_piece(float *delta, const float *sum, float weight, const stru
 int fast_average_delta(float *delta, const float *sum, float weight, const struct pl_coded *x,
                        size_t n)
 {
-    size_t pieces = (n + PIECE - 1) / PIECE;
     if (weight == 0) {
         memset(delta, 0, n * sizeof *delta);
         return PL_OK;
     }
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
-    for (size_t p = 0; p < pieces; p++) {
-        int count;
-        size_t at = piece_range(n, p, &count);
-        delta_piece(delta + at, sum + at, weight, x, at, count);
-    }
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL)
+    for (size_t at = 0; at < n; at += PIECE)
+        delta_piece(delta + at, sum + at, weight, x, at, piece_size(n, at));
     return PL_OK;
 }
 
@@ -275,13 +261,9 @@ static void sum_piece(float *sum, const struct pl_sender *from, int senders, siz
 
 int fast_average_sum(float *sum, const struct pl_sender *from, int senders, size_t n)
 {
-    size_t pieces = (n + PIECE - 1) / PIECE;
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
-    for (size_t p = 0; p < pieces; p++) {
-        int count;
-        size_t at = piece_range(n, p, &count);
-        sum_piece(sum + at, from, senders, at, count);
-    }
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL)
+    for (size_t at = 0; at < n; at += PIECE)
+        sum_piece(sum + at, from, senders, at, piece_size(n, at));
     return PL_OK;
 }
 
@@ -316,17 +298,13 @@ static void apply_piece(float *x, const struct pl_sender *from, int senders, flo
 
 int fast_average_apply(float *x, const struct pl_sender *from, int senders, float weight, size_t n)
 {
-    size_t pieces = (n + PIECE - 1) / PIECE;
     if (weight == 0) { /* the delta is 0, but adding it still turns -0 into 0 */
         for (size_t i = 0; i < n; i++) x[i] = x[i] + 0;
         return PL_OK;
     }
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > SERIAL_PIECES)
-    for (size_t p = 0; p < pieces; p++) {
-        int count;
-        size_t at = piece_range(n, p, &count);
-        apply_piece(x + at, from, senders, weight, at, count);
-    }
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL)
+    for (size_t at = 0; at < n; at += PIECE)
+        apply_piece(x + at, from, senders, weight, at, piece_size(n, at));
     return PL_OK;
 }
 

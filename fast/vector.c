@@ -7,24 +7,15 @@
 #define PIECES_MAX 256
 #define PIECE_MIN 16384 /* elements; fewer are not worth a thread */
 
-/* Piece k of n elements; depends on n alone. */
-struct span {
-    size_t at, n;
-};
-
+/* Elements in a piece of n; depends on n alone. */
 static size_t each(size_t n)
 {
     size_t count = ((n + PIECES_MAX - 1) / PIECES_MAX + 15) / 16 * 16;
     return count > PIECE_MIN ? count : PIECE_MIN;
 }
 
-static int pieces(size_t n) { return (int)((n + each(n) - 1) / each(n)); }
-
-static struct span span(size_t n, int k)
-{
-    size_t at = (size_t)k * each(n);
-    return (struct span){ at, n - at < each(n) ? n - at : each(n) };
-}
+/* The length of the piece that begins at `at`. */
+static size_t piece(size_t n, size_t at) { return n - at < each(n) ? n - at : each(n); }
 
 FAST_CLONES static void fill_piece(float *x, float value, size_t n)
 {
@@ -54,52 +45,38 @@ FAST_CLONES static double sumsq_piece(const float *x, size_t n)
 
 int fast_fill(float *x, float value, size_t n)
 {
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
-    for (int k = 0; k < pieces(n); k++) {
-        struct span p = span(n, k);
-        fill_piece(x + p.at, value, p.n);
-    }
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > each(n))
+    for (size_t at = 0; at < n; at += each(n)) fill_piece(x + at, value, piece(n, at));
     return PL_OK;
 }
 
 int fast_copy(float *y, const float *x, size_t n)
 {
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
-    for (int k = 0; k < pieces(n); k++) {
-        struct span p = span(n, k);
-        memcpy(y + p.at, x + p.at, p.n * sizeof *y);
-    }
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > each(n))
+    for (size_t at = 0; at < n; at += each(n)) memcpy(y + at, x + at, piece(n, at) * sizeof *y);
     return PL_OK;
 }
 
 int fast_axpy(float *y, float a, const float *x, size_t n)
 {
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
-    for (int k = 0; k < pieces(n); k++) {
-        struct span p = span(n, k);
-        axpy_piece(y + p.at, a, x + p.at, p.n);
-    }
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > each(n))
+    for (size_t at = 0; at < n; at += each(n)) axpy_piece(y + at, a, x + at, piece(n, at));
     return PL_OK;
 }
 
 int fast_scale(float *x, float a, size_t n)
 {
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
-    for (int k = 0; k < pieces(n); k++) {
-        struct span p = span(n, k);
-        scale_piece(x + p.at, a, p.n);
-    }
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > each(n))
+    for (size_t at = 0; at < n; at += each(n)) scale_piece(x + at, a, piece(n, at));
     return PL_OK;
 }
 
 int fast_sumsq(double *sum, const float *x, size_t n)
 {
     double part[PIECES_MAX] = { 0 };
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces(n) > 1)
-    for (int k = 0; k < pieces(n); k++) {
-        struct span p = span(n, k);
-        part[k] = sumsq_piece(x + p.at, p.n);
-    }
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > each(n))
+    for (size_t at = 0; at < n; at += each(n))
+        part[at / each(n)] = sumsq_piece(x + at, piece(n, at));
     *sum = 0;
     for (int k = 0; k < PIECES_MAX; k++) *sum += part[k];
     return PL_OK;
