@@ -69,6 +69,9 @@ int fast_gemm_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda,
 float *fast_scratch_alloc(size_t floats);
 void fast_scratch_free(float *p);
 
+/* to (n) += each of `count` slots, in order; they begin `stride` floats apart. */
+void fast_add_slots(float *to, const float *slots, size_t stride, size_t n, int count);
+
 /* db (N) += column sums of dy (M,N). */
 void fast_column_sums(float *db, const float *dy, int M, int N);
 

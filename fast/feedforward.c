@@ -229,16 +229,6 @@ static void small_backward(float *y, float *dx, const struct slot *g, float *z, 
               D); /* last, because dx may be dy */
 }
 
-static void add_slots(float *to, const float *slots, size_t stride, size_t n, int count)
-{
-#pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
-    for (size_t i = 0; i < n; i += CHUNK)
-        for (int s = 0; s < count; s++) {
-            const float *from = slots + (size_t)s * stride;
-            for (size_t k = i; k < n && k < i + CHUNK; k++) to[k] += from[k];
-        }
-}
-
 /* The first slot is the gradient itself. */
 static int small_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
                               float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
@@ -276,10 +266,10 @@ static int small_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, cons
         }
         fast_scratch_free(z);
     }
-    add_slots(dw->W1, sums, each, n1, slots - 1);
-    add_slots(dw->b1, sums + n1, each, 2 * c, slots - 1);
-    add_slots(dw->W2, sums + n1 + 2 * c, each, n2, slots - 1);
-    add_slots(dw->b2, sums + n1 + 2 * c + n2, each, d, slots - 1);
+    fast_add_slots(dw->W1, sums, each, n1, slots - 1);
+    fast_add_slots(dw->b1, sums + n1, each, 2 * c, slots - 1);
+    fast_add_slots(dw->W2, sums + n1 + 2 * c, each, n2, slots - 1);
+    fast_add_slots(dw->b2, sums + n1 + 2 * c + n2, each, d, slots - 1);
     fast_scratch_free(sums);
     return failed ? PL_ENOMEM : PL_OK;
 }

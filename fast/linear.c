@@ -51,14 +51,13 @@ static void gemm_float32(int ta, int tb, int m, int n, int k, const float *a, in
     }
 }
 
-/* c += slots, in order. */
-static void reduce_slots(float *c, const float *slot, int slots, size_t n)
+void fast_add_slots(float *to, const float *slots, size_t stride, size_t n, int count)
 {
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > ROUND / 4)
     for (size_t i = 0; i < n; i += TERMS)
-        for (int s = 0; s < slots; s++) {
-            const float *from = slot + (size_t)s * n;
-            for (size_t j = i; j < n && j < i + TERMS; j++) c[j] += from[j];
+        for (int s = 0; s < count; s++) {
+            const float *from = slots + (size_t)s * stride;
+            for (size_t k = i; k < n && k < i + TERMS; k++) to[k] += from[k];
         }
 }
 
@@ -87,7 +86,7 @@ static int gemm_split_k(int m, int n, int k, const float *a, const float *b, flo
                       b + (size_t)t.start * (size_t)n + q.start, n, NULL, slot == 0,
                       to + (size_t)r.start * (size_t)n + q.start, n);
     }
-    reduce_slots(c, sums, slots - 1, size);
+    fast_add_slots(c, sums, size, size, slots - 1);
     fast_scratch_free(sums);
     return PL_OK;
 }
