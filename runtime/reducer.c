@@ -2,6 +2,7 @@
  * message, and then one pass over memory adds all of them. */
 #include "reducer.h"
 #include "ref/byte_order.h"
+#include "ref/small.h"
 #include "transfer.h"
 
 #include <math.h>
@@ -75,18 +76,15 @@ static int decode_message(struct pl_coded *x, float *scratch, size_t n, const st
         *x = plain(scratch);
         return pl_wire_decode(scratch, be, method, &type, buffer, bytes, err);
     }
-    switch (method) {
-    case PL_COMPRESS_NONE:
-    case PL_COMPRESS_FLOAT16:
+    if (method == PL_COMPRESS_NONE || method == PL_COMPRESS_FLOAT16) {
         x->method = method;
         x->data = buffer;
         return PL_OK;
-    default:
-        x->method = PL_COMPRESS_UNIFORM8;
-        pl_copy_little(x->table, buffer + 8, sizeof *x->table, PL_CODES);
-        x->data = buffer + 8 + sizeof x->table;
-        return PL_OK;
     }
+    x->method = PL_COMPRESS_UNIFORM8;
+    pl_copy_little(x->table, buffer + 8, sizeof *x->table, PL_CODES);
+    x->data = buffer + 8 + sizeof x->table;
+    return PL_OK;
 }
 
 /* The same with the reducer's scratch, allocated only for methods that need it. */
@@ -121,12 +119,7 @@ int pl_reducer_reserve(struct pl_reducer *r, const struct pl_backend *be, size_t
                        int decodes)
 {
     int rc = pl_reducer_begin(r, be, n);
-    if (!rc && (int)senders > r->pending_capacity) {
-        struct pl_sender *more = realloc(r->pending, senders * sizeof *more);
-        if (!more) return PL_ENOMEM;
-        r->pending = more;
-        r->pending_capacity = (int)senders;
-    }
+    if (!rc) rc = pl_grow_by(&r->pending, 0, senders, &r->pending_capacity, 4);
     /* Where nothing has to be decoded, one pass adds the messages as they are. */
     if (rc || (!decodes && !be->host_alloc)) return rc;
     rc = reserve_scratch(r, &r->sum);
@@ -136,16 +129,9 @@ int pl_reducer_reserve(struct pl_reducer *r, const struct pl_backend *be, size_t
 
 static int add_sender(struct pl_reducer *r, const struct pl_coded *x, double weight)
 {
-    int k = r->senders - r->added;
-    if (k == r->pending_capacity) {
-        int capacity = k ? 2 * k : 4;
-        struct pl_sender *more = realloc(r->pending, (size_t)capacity * sizeof *more);
-        if (!more) return PL_ENOMEM;
-        r->pending = more;
-        r->pending_capacity = capacity;
-    }
-    r->pending[k].x = *x;
-    r->pending[k].weight = (float)weight;
+    size_t k = (size_t)(r->senders - r->added);
+    if (pl_grow(&r->pending, k, &r->pending_capacity, 4)) return PL_ENOMEM;
+    r->pending[k] = (struct pl_sender){ .x = *x, .weight = (float)weight };
     r->weight += weight;
     r->senders++;
     return x->data == r->values ? sum_pending(r) : PL_OK; /* the next sender needs scratch */

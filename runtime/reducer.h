@@ -22,7 +22,7 @@ struct pl_reducer {
     double weight;             /* of all senders */
     int senders, added;        /* how many there are, and how many of them are in the sum */
     struct pl_sender *pending; /* the others, in order of arrival */
-    int pending_capacity;
+    size_t pending_capacity;
 };
 /* Begins a part of n values, reusing the memory of the part before. PL_OK or PL_ENOMEM. */
 int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n);
