@@ -76,6 +76,14 @@ static int open_library(struct pl_backend *be, const char *path, char *why, size
     return PL_OK; /* the table points into lib, which stays loaded */
 }
 
+/* path: the file below a folder, which may have no name. */
+static int is_there(char *path, size_t size, const char *folder, const char *below,
+                    const char *file)
+{
+    snprintf(path, size, "%s%s/%s", folder, below, file);
+    return folder[0] && access(path, R_OK) == 0;
+}
+
 static int open_name(struct pl_backend *be, const char *name, char *why, size_t why_size)
 {
     const char *named = getenv("PL_BACKEND_DIR");
@@ -97,18 +105,14 @@ static int open_name(struct pl_backend *be, const char *name, char *why, size_t 
         return open_library(be, path, why, why_size);
     }
     program_folder(folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/%s", folder, file);
-    if (access(path, R_OK) == 0) return open_library(be, path, why, why_size);
-    snprintf(path, sizeof path, "%s/../lib/potluck/%s", folder, file); /* make install */
-    if (access(path, R_OK) == 0) return open_library(be, path, why, why_size);
-    own_folder(folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/%s", folder, file);
-    if (folder[0] && access(path, R_OK) == 0) return open_library(be, path, why, why_size);
-    snprintf(path, sizeof path, "%s/potluck/%s", folder, file); /* make install */
-    if (folder[0] && access(path, R_OK) == 0) return open_library(be, path, why, why_size);
-    snprintf(path, sizeof path, "%s/../potluck/%s", folder, file); /* LIBDIR = lib/MACHINE */
-    if (folder[0] && access(path, R_OK) == 0) return open_library(be, path, why, why_size);
-    snprintf(path, sizeof path, "%s", file);
+    if (!is_there(path, sizeof path, folder, "", file) &&
+        !is_there(path, sizeof path, folder, "/../lib/potluck", file)) { /* make install */
+        own_folder(folder, sizeof folder);
+        if (!is_there(path, sizeof path, folder, "", file) &&
+            !is_there(path, sizeof path, folder, "/potluck", file) &&  /* make install */
+            !is_there(path, sizeof path, folder, "/../potluck", file)) /* LIBDIR = lib/MACHINE */
+            snprintf(path, sizeof path, "%s", file);
+    }
     return open_library(be, path, why, why_size);
 }
 
