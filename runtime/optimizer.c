@@ -259,14 +259,12 @@ int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double 
 int pl_optimizer_step_normed(struct pl_optimizer *o, float *value, float *grad, double norm,
                              double lr)
 {
-    struct stepping w = { .o = o, .lr = lr };
-    float clip = 1;
+    struct stepping w = { .o = o, .lr = lr, .clip = 1 };
     int rc;
     if (o->options.max_grad_norm > 0) {
         double k = o->options.max_grad_norm / (norm + 1e-6);
-        clip = k >= 1 ? 1 : (float)k; /* a NaN stays one: nothing is hidden */
+        if (!(k >= 1)) w.clip = (float)k; /* a NaN stays one: nothing is hidden */
     }
-    w.clip = clip;
     o->steps++;
     if (o->offload) {
         if (o->value != value) pl_offload_stale(o->offload);
