@@ -1,5 +1,6 @@
 /* memory_stream.c - stdio's own buffer in front of a growing text. */
 #include "memory_stream.h"
+#include "ref/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +11,7 @@
 static ssize_t append(void *cookie, const char *from, size_t n)
 {
     struct pl_memory_stream *s = cookie;
-    size_t capacity = s->capacity;
-    while (capacity - s->bytes <= n) capacity *= 2; /* and a zero byte */
-    if (capacity > s->capacity) {
-        char *text = realloc(s->text, capacity);
-        if (!text) return 0;
-        s->text = text;
-        s->capacity = capacity;
-    }
+    if (pl_grow_by(&s->text, s->bytes, n + 1, &s->capacity, FIRST)) return 0; /* and a zero byte */
     memcpy(s->text + s->bytes, from, n);
     s->text[s->bytes += n] = 0;
     return (ssize_t)n;
