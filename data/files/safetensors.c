@@ -241,17 +241,8 @@ void pl_safetensors_release(const struct st_file *f, const struct st_tensor *t)
     if (f->map) pl_mapping_let_go(f->map, t->data, t->bytes);
 }
 
-struct pending {
-    char *name;
-    enum pl_dtype dtype;
-    int dims;
-    int64_t shape[8];
-    size_t bytes;
-    const void *data;
-};
-
 struct st_writer {
-    struct pending *list;
+    struct st_tensor *list; /* owns the names */
     size_t count, capacity;
     json_t *meta;
 };
@@ -274,27 +265,22 @@ int pl_safetensors_writer_meta(struct st_writer *w, const char *key, const char 
 int pl_safetensors_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, int dims,
                               const int64_t *shape, const void *data)
 {
-    struct pending *t;
+    struct st_tensor t = { .dtype = dtype, .dims = dims, .n = 1, .data = data };
     if (pl_grow(&w->list, w->count, &w->capacity, 64)) return PL_ENOMEM;
-    t = &w->list[w->count];
-    memset(t, 0, sizeof *t);
-    t->dtype = dtype;
-    t->dims = dims;
-    t->bytes = pl_dtype_size(dtype);
     for (int i = 0; i < dims; i++) {
-        t->shape[i] = shape[i];
-        if (pl_size_mul(&t->bytes, t->bytes, (size_t)shape[i])) return PL_ELIMIT;
+        t.shape[i] = shape[i];
+        if (pl_size_mul(&t.n, t.n, (size_t)shape[i])) return PL_ELIMIT;
     }
-    t->data = data;
-    if (!(t->name = strdup(name))) return PL_ENOMEM;
-    w->count++;
+    if (pl_size_mul(&t.bytes, t.n, pl_dtype_size(dtype))) return PL_ELIMIT;
+    if (!(t.name = strdup(name))) return PL_ENOMEM;
+    w->list[w->count++] = t;
     return PL_OK;
 }
 
 /* Sorted by name, so that the same content always gives the same bytes. */
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct pending *)a)->name, ((const struct pending *)b)->name);
+    return strcmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
 }
 
 /* The header, padded with spaces so that the data begins at a multiple of 8. */
@@ -309,7 +295,7 @@ static char *header_text(struct st_writer *w, size_t *bytes)
     root = json_object();
     if (json_object_size(w->meta)) json_object_set(root, "__metadata__", w->meta);
     for (size_t i = 0; i < w->count; i++) {
-        const struct pending *t = &w->list[i];
+        const struct st_tensor *t = &w->list[i];
         json_t *shape = json_array(), *entry;
         for (int k = 0; k < t->dims; k++) json_array_append_new(shape, json_integer(t->shape[k]));
         entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[t->dtype], "shape", shape,
@@ -331,7 +317,7 @@ static char *header_text(struct st_writer *w, size_t *bytes)
     return padded;
 }
 
-static int append_tensor(struct pl_file_out *out, const struct pending *t, struct pl_err *err)
+static int append_tensor(struct pl_file_out *out, const struct st_tensor *t, struct pl_err *err)
 {
     size_t size = pl_dtype_size(t->dtype);
     uint8_t *copy;
@@ -357,11 +343,7 @@ int pl_safetensors_write(struct st_writer *w, const char *path, struct pl_err *e
     if (!text) return pl_fail(err, PL_ENOMEM, "%s: no memory, or a name that is not UTF-8", path);
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)bytes >> 8 * i);
     rc = pl_file_create(&out, path, err);
-    if (rc) {
-        free(text);
-        return rc;
-    }
-    rc = pl_file_append(&out, length, 8, err);
+    if (!rc) rc = pl_file_append(&out, length, 8, err);
     if (!rc) rc = pl_file_append(&out, text, bytes, err);
     for (size_t i = 0; !rc && i < w->count; i++) rc = append_tensor(&out, &w->list[i], err);
     if (!rc) rc = pl_file_commit(&out, err);
@@ -373,7 +355,7 @@ int pl_safetensors_write(struct st_writer *w, const char *path, struct pl_err *e
 void pl_safetensors_writer_free(struct st_writer *w)
 {
     if (!w) return;
-    for (size_t i = 0; i < w->count; i++) free(w->list[i].name);
+    for (size_t i = 0; i < w->count; i++) free((char *)(uintptr_t)w->list[i].name);
     free(w->list);
     json_decref(w->meta);
     free(w);
