@@ -165,13 +165,10 @@ static int load_one(const struct pl_params *params, size_t index, const struct s
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     pl_safetensors_to_float(host, t);
     rc = all_finite(host, p->n, t->name, path, err);
-    if (rc) {
-        pl_free(host);
-        return rc;
-    }
-    rc = pl_params_put(params, index, host);
+    if (!rc && (rc = pl_params_put(params, index, host)))
+        pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
     pl_free(host);
-    return rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc)) : PL_OK;
+    return rc;
 }
 
 int pl_checkpoint_load_params(const struct pl_params *params, const struct st_file *f,
@@ -214,13 +211,10 @@ int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optim
         memcpy(aligned, t->data, t->bytes);
         pl_safetensors_release(f, t);
         rc = t->dtype == PL_F32 ? all_finite(aligned, t->n, name, f->path, err) : PL_OK;
-        if (rc) {
-            pl_free(aligned);
-            return rc;
-        }
-        rc = pl_optimizer_state_put(optimizer, i, aligned);
+        if (!rc && (rc = pl_optimizer_state_put(optimizer, i, aligned)))
+            pl_fail(err, rc, "%s: %s", f->path, pl_status_name(rc));
         pl_free(aligned);
-        if (rc) return pl_fail(err, rc, "%s: %s", f->path, pl_status_name(rc));
+        if (rc) return rc;
     }
     return PL_OK;
 }
