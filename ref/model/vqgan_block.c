@@ -65,15 +65,10 @@ int pl_vq_declare(struct pl_vq_block *b, struct pl_params *p)
  * taming-transformers pads below and to the right only. */
 static struct pl_conv halving(const struct pl_maps *x, int out)
 {
-    return (struct pl_conv){ .B = x->B,
-                             .C = x->C,
-                             .H = x->H,
-                             .W = x->W,
-                             .O = out,
-                             .K = 3,
-                             .stride = 2,
-                             .bottom = 1,
-                             .right = 1 };
+    struct pl_conv c = vq_same_size(x, out, 3);
+    c.stride = 2;
+    c.top = c.left = 0;
+    return c;
 }
 
 int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
