@@ -20,6 +20,11 @@ static inline uint32_t pl_le32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+static inline uint64_t pl_le64(const uint8_t *p)
+{
+    return pl_le32(p) | (uint64_t)pl_le32(p + 4) << 32;
+}
+
 /* For qsort: doubles in ascending order. */
 static inline int pl_ascending(const void *a, const void *b)
 {

@@ -29,13 +29,6 @@ static int dtype_of(const char *name)
     return -1;
 }
 
-static uint64_t get_le64(const uint8_t *p)
-{
-    uint64_t x = 0;
-    for (int i = 7; i >= 0; i--) x = x << 8 | p[i];
-    return x;
-}
-
 static int parse_meta(struct st_file *f, json_t *meta, struct pl_err *err)
 {
     const char *key;
@@ -153,7 +146,7 @@ static int parse(struct st_file *f, struct owner *o, struct pl_err *err)
     if (o->map.bytes < 8)
         return pl_fail(err, PL_EFORMAT, "%s: %zu bytes, a safetensors file has at least 8", f->path,
                        o->map.bytes);
-    header = get_le64(bytes);
+    header = pl_le64(bytes);
     if (header > HEADER_MAX || header > o->map.bytes - 8)
         return pl_fail(err, PL_ELIMIT,
                        "%s: not a safetensors file: it states a header of %llu bytes, and has %zu",

@@ -58,17 +58,6 @@ __attribute__((format(printf, 4, 5))) static int fail(const struct parquet_curso
 
 /* --- pages ------------------------------------------------------------------------------------ */
 
-static int grow(uint8_t **data, size_t *capacity, size_t want)
-{
-    uint8_t *more;
-    if (want <= *capacity && *data) return PL_OK;
-    more = realloc(*data, want + want / 4 + 16);
-    if (!more) return PL_ENOMEM;
-    *data = more;
-    *capacity = want + want / 4 + 16;
-    return PL_OK;
-}
-
 /* Reads the header at c->at, whose length is unknown in advance, and moves past it. */
 static int read_header(struct parquet_cursor *c, struct page_header *h, struct pl_err *err)
 {
@@ -78,7 +67,7 @@ static int read_header(struct parquet_cursor *c, struct page_header *h, struct p
     c->page_at = c->at;
     for (;; window *= 8) {
         size_t n = window < left ? window : (size_t)left;
-        int rc = grow(&c->packed, &c->packed_capacity, n);
+        int rc = pl_grow_by(&c->packed, 0, n + 1, &c->packed_capacity, HEADER_FIRST);
         if (rc) return fail(c, err, rc, "no memory");
         if ((rc = pl_source_read(c->p->source, c->at, c->packed, n, err))) return rc;
         in = (struct thrift_in){ .p = c->packed, .end = c->packed + n };
@@ -111,8 +100,9 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
                     c->chunk->codec);
     if (plain > packed || plain > unpacked)
         return fail(c, err, PL_EFORMAT, "%zu bytes of levels in a page of %zu", plain, packed);
-    if (grow(&c->packed, &c->packed_capacity, packed) ||
-        grow(&c->page, &c->page_capacity, unpacked))
+    /* one byte more, so that an empty page has an address, too */
+    if (pl_grow_by(&c->packed, 0, packed + 1, &c->packed_capacity, HEADER_FIRST) ||
+        pl_grow_by(&c->page, 0, unpacked + 1, &c->page_capacity, HEADER_FIRST))
         return fail(c, err, PL_ENOMEM, "no memory for %zu bytes", unpacked);
     if ((rc = pl_source_read(c->p->source, c->at, c->packed, packed, err))) return rc;
     c->at += packed;
@@ -309,8 +299,6 @@ static int next_page(struct parquet_cursor *c, uint64_t *skip, struct pl_err *er
 
 /* --- values ------------------------------------------------------------------------------- */
 
-static uint64_t get_le64(const uint8_t *p) { return pl_le32(p) | (uint64_t)pl_le32(p + 4) << 32; }
-
 static void widen(const struct parquet_column *column, struct parquet_value *v)
 {
     uint64_t bits;
@@ -322,7 +310,7 @@ static void widen(const struct parquet_column *column, struct parquet_value *v)
         v->real = (double)v->integer;
         break;
     case PARQUET_INT64:
-        v->integer = (int64_t)get_le64(v->bytes);
+        v->integer = (int64_t)pl_le64(v->bytes);
         v->real = (double)v->integer;
         break;
     case PARQUET_FLOAT:
@@ -331,7 +319,7 @@ static void widen(const struct parquet_column *column, struct parquet_value *v)
         v->real = f;
         break;
     case PARQUET_DOUBLE:
-        bits = get_le64(v->bytes);
+        bits = pl_le64(v->bytes);
         memcpy(&v->real, &bits, sizeof bits);
         break;
     case PARQUET_BOOLEAN:

@@ -284,15 +284,14 @@ static int locate(struct torch_reader *r, const struct pickle_value *keys, size_
     for (size_t i = 0; i < keys->count; i++) {
         const struct pickle_value *key = keys->item[i];
         struct storage_location wanted = { .key = key->text, .key_bytes = key->bytes }, *p = NULL;
-        uint64_t count = 0;
+        uint64_t count;
         if (key->kind == PICKLE_TEXT && r->location_count)
             p = bsearch(&wanted, r->locations, r->location_count, sizeof *p, pl_torch_by_key);
         if (!p || p->data)
             return pl_fail(r->err, PL_EFORMAT,
                            "%s: storage %zu of the list is not one of the pickle's, or there twice",
                            r->f->path, i);
-        if (map->bytes - at >= 8)
-            for (int k = 7; k >= 0; k--) count = count << 8 | map->at[at + (size_t)k];
+        count = map->bytes - at >= 8 ? pl_le64(map->at + at) : 0;
         if (map->bytes - at < 8 || count > (map->bytes - at - 8) / p->element)
             return pl_fail(r->err, PL_EFORMAT, "%s: storage %zu: %llu elements at byte %zu of %zu",
                            r->f->path, i, (unsigned long long)count, at, map->bytes);
