@@ -4,6 +4,7 @@
 #include "data/files/json.h"
 #include "data/files/file.h"
 #include "data/files/tar.h"
+#include "ref/small.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,29 +23,21 @@
 
 static int reserve(struct captions *c)
 {
-    size_t capacity = c->count ? 2 * c->count : 1;
-    char **paths = realloc(c->path, capacity * sizeof *paths), **captions;
-    struct picture_location *places;
-    if (paths) c->path = paths;
-    if (!paths || !(captions = realloc(c->caption, capacity * sizeof *captions))) return PL_ENOMEM;
-    c->caption = captions;
-    if (!(places = realloc(c->location, capacity * sizeof *places))) return PL_ENOMEM;
-    c->location = places;
-    return PL_OK;
+    size_t of_captions = c->capacity, of_locations = c->capacity;
+    if (pl_grow(&c->caption, c->count, &of_captions, 64) ||
+        pl_grow(&c->location, c->count, &of_locations, 64))
+        return PL_ENOMEM;
+    return pl_grow(&c->path, c->count, &c->capacity, 64);
 }
 
-/* Owns both strings from here on, also on failure. */
-static int add(struct captions *c, char *path, char *caption, struct picture_location location)
+/* Owns both strings from here on, also on failure; `where` is the file that is read. */
+static int add(struct captions *c, char *path, char *caption, struct picture_location location,
+               const char *where, struct pl_err *err)
 {
-    /* the capacity doubles at powers of two */
-    if (path && caption && (c->count & (c->count - 1)) == 0 && reserve(c)) {
-        free(path);
-        path = NULL;
-    }
-    if (!path || !caption) {
+    if (!path || !caption || reserve(c)) {
         free(path);
         free(caption);
-        return PL_ENOMEM;
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", where);
     }
     c->path[c->count] = path;
     c->location[c->count] = location;
@@ -84,9 +77,7 @@ static int add_tsv_line(struct captions *c, char *line, const char *folder, cons
         return pl_fail(err, PL_EFORMAT, "%s: line %zu: 'picture<TAB>caption' in UTF-8 was expected",
                        path, number);
     *tab = 0;
-    if (add(c, within(folder, line), strdup(tab + 1), OWN_FILE))
-        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    return PL_OK;
+    return add(c, within(folder, line), strdup(tab + 1), OWN_FILE, path, err);
 }
 
 static int add_json_line(struct captions *c, char *line, const char *folder, const char *path,
@@ -102,8 +93,7 @@ static int add_json_line(struct captions *c, char *line, const char *folder, con
                      "%s: line %zu: an object with \"file_name\" and \"caption\" or "
                      "\"text\" was expected",
                      path, number);
-    else if (add(c, within(folder, name), strdup(caption), OWN_FILE))
-        rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    else rc = add(c, within(folder, name), strdup(caption), OWN_FILE, path, err);
     json_decref(object);
     return rc;
 }
@@ -170,8 +160,7 @@ static int add_picture(struct captions *c, const char *path, struct pl_err *err)
     } else if (!rc) {
         one_line(text);
         if (!*text || !is_utf8(text)) c->uncaptioned++;
-        else if (add(c, strdup(path), strdup(text), OWN_FILE))
-            rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+        else rc = add(c, strdup(path), strdup(text), OWN_FILE, path, err);
     }
     free(caption_path);
     free(text);
@@ -202,9 +191,8 @@ static int end_sample(struct captions *c, struct sample *s, const char *archive,
     if (s->picture && s->caption && *s->caption && is_utf8(s->caption)) {
         size_t capacity = strlen(archive) + strlen(s->picture) + 2;
         if ((path = malloc(capacity))) snprintf(path, capacity, "%s/%s", archive, s->picture);
-        rc = add(c, path, s->caption, s->location);
+        rc = add(c, path, s->caption, s->location, archive, err);
         s->caption = NULL;
-        if (rc) pl_fail(err, rc, "%s: no memory", archive);
     } else c->uncaptioned += s->picture != NULL;
     free(s->picture);
     free(s->caption);
@@ -296,10 +284,9 @@ static int add_row(struct captions *c, const char *path, const struct picture_ro
         c->uncaptioned++;
         return PL_OK;
     }
-    if (add(c, row_path(path, row), caption,
-            (struct picture_location){ CAPTIONS_TABLE, c->tables - 1, (size_t)row->row, 0 }))
-        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    return PL_OK;
+    return add(c, row_path(path, row), caption,
+               (struct picture_location){ CAPTIONS_TABLE, c->tables - 1, (size_t)row->row, 0 },
+               path, err);
 }
 
 static int read_table(struct captions *c, const char *path, struct pl_err *err)

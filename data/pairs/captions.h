@@ -18,7 +18,7 @@ struct picture_location {
 };
 
 struct captions {
-    size_t count;
+    size_t count, capacity;
     /* UTF-8, without line breaks; inside another file the path is "x.tar/name.jpg" */
     char **path, **caption;
     struct picture_location *location;
