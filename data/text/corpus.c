@@ -5,6 +5,7 @@
 #include "corpus.h"
 #include "data/files/json.h"
 #include "ref/rng.h"
+#include "ref/small.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -79,13 +80,7 @@ static void reader_end(struct reader *r)
 
 static int put(struct reader *r, const char *data, size_t n)
 {
-    if (r->bytes + n > r->capacity) {
-        size_t capacity = 2 * (r->bytes + n) + 256;
-        char *grown = realloc(r->text, capacity);
-        if (!grown) return PL_ENOMEM;
-        r->text = grown;
-        r->capacity = capacity;
-    }
+    if (pl_grow_by(&r->text, r->bytes, n, &r->capacity, 256)) return PL_ENOMEM;
     memcpy(r->text + r->bytes, data, n);
     r->bytes += n;
     return PL_OK;
@@ -272,19 +267,14 @@ static int next_file(struct corpus *c, struct pl_err *err)
 
 static int add_ids(struct corpus *c, const char *text, size_t n, struct pl_err *err)
 {
-    size_t need, got;
+    size_t got;
     int rc;
     if (c->consumed)
         memmove(c->ids, c->ids + c->consumed, (c->count - c->consumed) * sizeof *c->ids);
     c->count -= c->consumed;
     c->consumed = 0;
-    need = c->count + n + 1;
-    if (need > c->capacity) {
-        int32_t *grown = realloc(c->ids, need * sizeof *grown);
-        if (!grown) return pl_fail(err, PL_ENOMEM, "no memory for %zu ids", need);
-        c->ids = grown;
-        c->capacity = need;
-    }
+    if (pl_grow_by(&c->ids, c->count, n + 1, &c->capacity, (size_t)c->o.window))
+        return pl_fail(err, PL_ENOMEM, "no memory for %zu ids", c->count + n + 1);
     rc = c->o.encode(c->ids + c->count, n, &got, c->o.tokenizer, text, n);
     if (rc)
         return pl_fail(err, rc, "%s: document %llu: %s", c->path[c->order[c->next_file - 1]],

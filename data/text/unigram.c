@@ -7,6 +7,7 @@
 #include "charsmap.h"
 #include "data/files/file.h"
 #include "spiece.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -215,12 +216,7 @@ static int split(struct output *out, struct work *w, const struct unigram *u, co
     struct lattice_node *at;
     int32_t unknown = u->model.unknown;
     uint32_t first = 0;
-    if (n >= w->capacity) {
-        size_t capacity = n + n / 2 + 64;
-        if (n >= UINT32_MAX || !(at = realloc(w->nodes, capacity * sizeof *at))) return PL_ENOMEM;
-        w->nodes = at;
-        w->capacity = capacity;
-    }
+    if (n >= UINT32_MAX || pl_grow_by(&w->nodes, 0, n + 1, &w->capacity, 64)) return PL_ENOMEM;
     at = w->nodes;
     /* best[0] = 0; best[j + 1] = max over pieces s[i..j] of best[i] + score(piece) */
     for (size_t i = 0; i <= n; i++) at[i].score = -INFINITY;
