@@ -11,6 +11,7 @@
 #include "cmd/common/interrupt.h"
 #include "data/files/file.h"
 #include "net/http/client/http_source.h"
+#include "ref/small.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -40,8 +41,7 @@ static int append(char ***list, size_t *count, char *text)
 
 static int is_shard(const struct dirent *d)
 {
-    size_t n = strlen(d->d_name);
-    return n > 8 && !strcmp(d->d_name + n - 8, ".parquet");
+    return strcmp(d->d_name, ".parquet") && pl_ends_with(d->d_name, ".parquet");
 }
 
 /* Ends a download when the training stops or the stream is closed: a slow server must not delay
