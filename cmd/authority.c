@@ -49,20 +49,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_authority(int argc, char **argv);
-const struct command command_authority = {
-    .name = "authority",
-    .summary = "give access tokens to the users of a moderated swarm",
-    .synopsis = "--key FILE --allow FILE [--name NAME] [--port PORT] [OPTION ...]\n"
-                "--invite USER --allow FILE",
-    .about =
-        "Gives access tokens over HTTPS to peers of the users on a list, and to no others. A user "
-        "joins with --authority and --token-file, a file with the secret that --invite printed. "
-        "To exclude a user, remove the line: the list is read again whenever it changes.",
-    .rows = rows,
-    .run = run_authority,
-};
-
 static int check(const struct requests *w)
 {
     if (!w->allow || (!w->key && !w->invite))
@@ -257,3 +243,16 @@ static int run_authority(int argc, char **argv)
     if (rc) fprintf(stderr, "potluck authority: %s\n", err.text);
     return rc != 0;
 }
+
+const struct command command_authority = {
+    .name = "authority",
+    .summary = "give access tokens to the users of a moderated swarm",
+    .synopsis = "--key FILE --allow FILE [--name NAME] [--port PORT] [OPTION ...]\n"
+                "--invite USER --allow FILE",
+    .about =
+        "Gives access tokens over HTTPS to peers of the users on a list, and to no others. A user "
+        "joins with --authority and --token-file, a file with the secret that --invite printed. "
+        "To exclude a user, remove the line: the list is read again whenever it changes.",
+    .rows = rows,
+    .run = run_authority,
+};

@@ -106,19 +106,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_average(int argc, char **argv);
-const struct command command_average = {
-    .name = "average",
-    .summary = "average a file's tensors with a group of peers",
-    .synopsis = "--prefix P --tensors FILE [--join MULTIADDR ...] [--out FILE] [OPTION ...]",
-    .about =
-        "Finds peers that average under the same prefix and computes the weighted mean of all "
-        "their tensors. --out is written only if the whole average has arrived. Without --join it "
-        "waits for others to join.",
-    .rows = rows,
-    .run = run_average,
-};
-
 static int check(struct requests *w)
 {
     w->averager.client_mode = w->join.client_mode;
@@ -354,3 +341,15 @@ static int run_average(int argc, char **argv)
     named_tensors_clear(&tensors);
     return rc ? 1 : 0;
 }
+
+const struct command command_average = {
+    .name = "average",
+    .summary = "average a file's tensors with a group of peers",
+    .synopsis = "--prefix P --tensors FILE [--join MULTIADDR ...] [--out FILE] [OPTION ...]",
+    .about =
+        "Finds peers that average under the same prefix and computes the weighted mean of all "
+        "their tensors. --out is written only if the whole average has arrived. Without --join it "
+        "waits for others to join.",
+    .rows = rows,
+    .run = run_average,
+};

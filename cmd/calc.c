@@ -84,22 +84,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_calc(int argc, char **argv);
-const struct command command_calc = {
-    .name = "calc",
-    .summary = "memory that training a model takes, term by term",
-    .synopsis = "[MODEL] [--original] [--json] [OPTION ...]",
-    .about =
-        "Prints the memory that training takes and explains each term. MODEL (default: run) is "
-        "run, middle, small, demo, a JSON file, or a model of the demonstration's calculator (see "
-        "--models).",
-    .rows = rows,
-    .notes =
-        "paper/memory.md describes the original calculator's errors, and how far the corrected "
-        "figures are from measured memory.",
-    .run = run_calc,
-};
-
 static int parse_model(struct request *r, struct pl_err *err)
 {
     struct pl_memory_model m;
@@ -263,3 +247,18 @@ static int run_calc(int argc, char **argv)
     else print_corrected(&r.plan);
     return 0;
 }
+
+const struct command command_calc = {
+    .name = "calc",
+    .summary = "memory that training a model takes, term by term",
+    .synopsis = "[MODEL] [--original] [--json] [OPTION ...]",
+    .about =
+        "Prints the memory that training takes and explains each term. MODEL (default: run) is "
+        "run, middle, small, demo, a JSON file, or a model of the demonstration's calculator (see "
+        "--models).",
+    .rows = rows,
+    .notes =
+        "paper/memory.md describes the original calculator's errors, and how far the corrected "
+        "figures are from measured memory.",
+    .run = run_calc,
+};

@@ -6,19 +6,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-static int run_convert(int argc, char **argv);
-const struct command command_convert = {
-    .name = "convert",
-    .summary = "convert a checkpoint between safetensors and PyTorch formats",
-    .synopsis = "FROM TO",
-    .about =
-        "Writes the tensors and metadata of FROM (safetensors, PyTorch's zip or older format, "
-        "TorchScript) to TO, whose extension names the format: .safetensors, or .pt .pth .bin "
-        ".ckpt for PyTorch's zip, which torch.load(TO, weights_only=True) reads. Other objects in "
-        "FROM are left out. Views become tensors of their own.",
-    .run = run_convert,
-};
-
 static int run_convert(int argc, char **argv)
 {
     struct st_file *f;
@@ -48,3 +35,15 @@ static int run_convert(int argc, char **argv)
     if (rc) fprintf(stderr, "potluck convert: %s\n", err.text);
     return rc == PL_EUSE ? 2 : rc != 0;
 }
+
+const struct command command_convert = {
+    .name = "convert",
+    .summary = "convert a checkpoint between safetensors and PyTorch formats",
+    .synopsis = "FROM TO",
+    .about =
+        "Writes the tensors and metadata of FROM (safetensors, PyTorch's zip or older format, "
+        "TorchScript) to TO, whose extension names the format: .safetensors, or .pt .pth .bin "
+        ".ckpt for PyTorch's zip, which torch.load(TO, weights_only=True) reads. Other objects in "
+        "FROM are left out. Views become tensors of their own.",
+    .run = run_convert,
+};

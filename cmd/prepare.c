@@ -56,17 +56,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_prepare(int argc, char **argv);
-const struct command command_prepare = {
-    .name = "prepare",
-    .summary = "encode images and their captions as shards for training",
-    .synopsis = "--data PATH --codec FILE --out DIR [OPTION ...]",
-    .about = "Encodes images with a VQGAN and writes them, with their captions, as shards: Parquet "
-             "files that potluck train streams. After an interruption the same command continues.",
-    .rows = rows,
-    .run = run_prepare,
-};
-
 static int watch(void *context, const struct prepare_counts *c, const char *broken)
 {
     struct view *v = context;
@@ -156,3 +145,13 @@ static int run_prepare(int argc, char **argv)
     if (rc) fprintf(stderr, "potluck prepare: %s\n", err.text);
     return rc != 0;
 }
+
+const struct command command_prepare = {
+    .name = "prepare",
+    .summary = "encode images and their captions as shards for training",
+    .synopsis = "--data PATH --codec FILE --out DIR [OPTION ...]",
+    .about = "Encodes images with a VQGAN and writes them, with their captions, as shards: Parquet "
+             "files that potluck train streams. After an interruption the same command continues.",
+    .rows = rows,
+    .run = run_prepare,
+};

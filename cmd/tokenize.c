@@ -154,16 +154,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_tokenize(int argc, char **argv);
-const struct command command_tokenize = {
-    .name = "tokenize",
-    .summary = "convert text to token ids and back: T5, CLIP, GPT-2",
-    .synopsis = "--model FILE [--decode] [--max N] [--row N] [--sentencepiece] < LINES",
-    .about = "Prints the token ids of every line of standard input.",
-    .rows = rows,
-    .run = run_tokenize,
-};
-
 static int run_tokenize(int argc, char **argv)
 {
     struct tokenize_options o = { .max = INT_MAX };
@@ -206,3 +196,12 @@ static int run_tokenize(int argc, char **argv)
     pl_bpe_close(t.bpe);
     return rc != 0;
 }
+
+const struct command command_tokenize = {
+    .name = "tokenize",
+    .summary = "convert text to token ids and back: T5, CLIP, GPT-2",
+    .synopsis = "--model FILE [--decode] [--max N] [--row N] [--sentencepiece] < LINES",
+    .about = "Prints the token ids of every line of standard input.",
+    .rows = rows,
+    .run = run_tokenize,
+};

@@ -115,24 +115,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_upload(int argc, char **argv);
-const struct command command_upload = {
-    .name = "upload",
-    .summary = "send checkpoints and shards to a web server, S3 or a hub",
-    .synopsis = "--to URL [--tus | --s3] FILE ...\n"
-                "--hub USER/NAME [--to URL] FILE ...",
-    .about =
-        "Sends files to a web server. If the URL ends in /, the file's name is added. "
-        "$POTLUCK_TOKEN goes to the server of --to as \"Authorization: Bearer\", and $HF_TOKEN to "
-        "the hub; both only over https and to no other host. $SSL_CERT_FILE names the "
-        "certificates to trust.\n"
-        "\n"
-        "With --tus, --s3 and --hub an interrupted upload continues where it stopped, even if "
-        "this program was restarted; FILE.upload holds what is needed for that.",
-    .rows = rows,
-    .run = run_upload,
-};
-
 static int check(struct options *all, int words)
 {
     struct http_upload_options *o = &all->o;
@@ -174,3 +156,20 @@ static int run_upload(int argc, char **argv)
     for (int i = 1; i <= words && !rc; i++) rc = send_file(&all, argv[i]);
     return rc != 0;
 }
+
+const struct command command_upload = {
+    .name = "upload",
+    .summary = "send checkpoints and shards to a web server, S3 or a hub",
+    .synopsis = "--to URL [--tus | --s3] FILE ...\n"
+                "--hub USER/NAME [--to URL] FILE ...",
+    .about =
+        "Sends files to a web server. If the URL ends in /, the file's name is added. "
+        "$POTLUCK_TOKEN goes to the server of --to as \"Authorization: Bearer\", and $HF_TOKEN to "
+        "the hub; both only over https and to no other host. $SSL_CERT_FILE names the "
+        "certificates to trust.\n"
+        "\n"
+        "With --tus, --s3 and --hub an interrupted upload continues where it stopped, even if "
+        "this program was restarted; FILE.upload holds what is needed for that.",
+    .rows = rows,
+    .run = run_upload,
+};

@@ -54,21 +54,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_bench(int argc, char **argv);
-const struct command command_bench = {
-    .name = "bench",
-    .summary = "time a backend: components, training steps, drawing",
-    .synopsis = "[--quick] [--only SECTION] [--size S ...] [--peer SCRIPT] [OPTION ...]",
-    .about =
-        "Times every component, a training step and drawing. Compares them with the reference, "
-        "with the peak speed of this machine, which is measured in the same run, and with the "
-        "Python packages that do the same work, if they are installed.",
-    .rows = rows,
-    .notes = "With --threads 1 processor time is measured, which other programs disturb less. A ~ "
-             "marks a reference time that was estimated from a smaller case.",
-    .run = run_bench,
-};
-
 /* Everything the sections will ask for, in one run of the script. */
 static void ask_peers(struct bench *b, int section)
 {
@@ -157,3 +142,17 @@ static int run_bench(int argc, char **argv)
     json_decref(b.rows);
     return rc;
 }
+
+const struct command command_bench = {
+    .name = "bench",
+    .summary = "time a backend: components, training steps, drawing",
+    .synopsis = "[--quick] [--only SECTION] [--size S ...] [--peer SCRIPT] [OPTION ...]",
+    .about =
+        "Times every component, a training step and drawing. Compares them with the reference, "
+        "with the peak speed of this machine, which is measured in the same run, and with the "
+        "Python packages that do the same work, if they are installed.",
+    .rows = rows,
+    .notes = "With --threads 1 processor time is measured, which other programs disturb less. A ~ "
+             "marks a reference time that was estimated from a smaller case.",
+    .run = run_bench,
+};

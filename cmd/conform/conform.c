@@ -96,25 +96,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_conform(int argc, char **argv);
-const struct command command_conform = {
-    .name = "conform",
-    .summary = "test a backend against the reference, or a peer against the protocol",
-    .synopsis = "[--backend B] [--filter S] [--seed N] [--quick] [--bench]\n"
-                "--golden DIR [--backend B] [--filter S]\n"
-                "--report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n"
-                "--peer MULTIADDR [--run ID] [--prefix P [--class NAME]] [--report FILE]",
-    .about =
-        "Tests a backend: runs every operation and the reference on the same random values and "
-        "compares the results. With --golden it replays values recorded from the original "
-        "packages instead. With --peer it tests a live peer, clause by clause.",
-    .rows = rows,
-    .notes =
-        "Prints one line per case, and the counts in the last line. The exit status is 0 only if "
-        "nothing failed.",
-    .run = run_conform,
-};
-
 static int run_conform(int argc, char **argv)
 {
     struct conform_options o = { .golden = NULL };
@@ -143,3 +124,21 @@ static int run_conform(int argc, char **argv)
     }
     return failed != 0;
 }
+
+const struct command command_conform = {
+    .name = "conform",
+    .summary = "test a backend against the reference, or a peer against the protocol",
+    .synopsis = "[--backend B] [--filter S] [--seed N] [--quick] [--bench]\n"
+                "--golden DIR [--backend B] [--filter S]\n"
+                "--report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n"
+                "--peer MULTIADDR [--run ID] [--prefix P [--class NAME]] [--report FILE]",
+    .about =
+        "Tests a backend: runs every operation and the reference on the same random values and "
+        "compares the results. With --golden it replays values recorded from the original "
+        "packages instead. With --peer it tests a live peer, clause by clause.",
+    .rows = rows,
+    .notes =
+        "Prints one line per case, and the counts in the last line. The exit status is 0 only if "
+        "nothing failed.",
+    .run = run_conform,
+};

@@ -70,21 +70,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_dash(int argc, char **argv);
-const struct command command_dash = {
-    .name = "dash",
-    .summary = "web page of a run: loss, peers, leaderboard, and how to take part",
-    .synopsis = "--join MULTIADDR ... --run ID [OPTION ...]\n"
-                "--folder DIR [OPTION ...]",
-    .about =
-        "Serves a web page about a run until interrupted: loss and peers over time, progress, "
-        "leaderboard, and how collaborative training works. With --join it reads signed records of "
-        "the DHT, so it works for swarms of any implementation, and writes nothing to the swarm. "
-        "With --folder it shows a training on this machine. It uses no outside service.",
-    .rows = rows,
-    .run = run_dash,
-};
-
 static int check(struct dash *o)
 {
     struct stat st;
@@ -302,3 +287,17 @@ static int run_dash(int argc, char **argv)
     dashboard_close(o.dashboard);
     return rc != 0;
 }
+
+const struct command command_dash = {
+    .name = "dash",
+    .summary = "web page of a run: loss, peers, leaderboard, and how to take part",
+    .synopsis = "--join MULTIADDR ... --run ID [OPTION ...]\n"
+                "--folder DIR [OPTION ...]",
+    .about =
+        "Serves a web page about a run until interrupted: loss and peers over time, progress, "
+        "leaderboard, and how collaborative training works. With --join it reads signed records of "
+        "the DHT, so it works for swarms of any implementation, and writes nothing to the swarm. "
+        "With --folder it shows a training on this machine. It uses no outside service.",
+    .rows = rows,
+    .run = run_dash,
+};

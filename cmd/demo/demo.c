@@ -404,20 +404,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_demo(int argc, char **argv);
-const struct command command_demo = {
-    .name = "demo",
-    .summary = "train a small model in a swarm on this machine, draw with it, measure it",
-    .synopsis = "[--alone] [--quick] [--out DIR] [OPTION ...]",
-    .about =
-        "Trains a small text-to-image transformer on emoji and their names, in a swarm of five "
-        "processes on this machine: one joins late, one is killed half-way, and one is a client "
-        "that accepts no connections. Then draws captions that the model has seen and "
-        "combinations that it has not, and prints how well it does.",
-    .rows = rows,
-    .run = run_demo,
-};
-
 static int run_demo(int argc, char **argv)
 {
     struct demo d = { .out = NULL };
@@ -481,3 +467,16 @@ static int run_demo(int argc, char **argv)
     train_data_close(&d.data);
     return rc != 0;
 }
+
+const struct command command_demo = {
+    .name = "demo",
+    .summary = "train a small model in a swarm on this machine, draw with it, measure it",
+    .synopsis = "[--alone] [--quick] [--out DIR] [OPTION ...]",
+    .about =
+        "Trains a small text-to-image transformer on emoji and their names, in a swarm of five "
+        "processes on this machine: one joins late, one is killed half-way, and one is a client "
+        "that accepts no connections. Then draws captions that the model has seen and "
+        "combinations that it has not, and prints how well it does.",
+    .rows = rows,
+    .run = run_demo,
+};

@@ -226,25 +226,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_dht(int argc, char **argv);
-const struct command command_dht = {
-    .name = "dht",
-    .summary = "read and write records of a swarm's DHT",
-    .synopsis =
-        "get KEY       --join MULTIADDR ... [--latest] [--json]\n"
-        "put KEY VALUE --join MULTIADDR ... [--subkey SUBKEY] [--expires SECONDS] [--json]\n"
-        "ping          --join MULTIADDR ... [--json]\n"
-        "bench         --join MULTIADDR ... [--count N] [--json]",
-    .about =
-        "Reads (get) and writes (put) records of a swarm, contacts each of the given peers "
-        "(ping), or measures how many records per second the swarm stores and finds (bench). Keys "
-        "are text. Values and subkeys are JSON, or text if they are not valid JSON; {\"bytes\": "
-        "\"00ff\"} stands for bytes and {\"tuple\": [...]} for a tuple.",
-    .rows = rows,
-    .notes = "Exit status 1: no record was found, it was refused, or no peer was reached.",
-    .run = run_dht,
-};
-
 /* A verb, and the words that it takes. */
 static int check(struct dht_options *o, int words, char **argv)
 {
@@ -309,3 +290,21 @@ static int run_dht(int argc, char **argv)
     rsa_key_clear(&key);
     return status;
 }
+
+const struct command command_dht = {
+    .name = "dht",
+    .summary = "read and write records of a swarm's DHT",
+    .synopsis =
+        "get KEY       --join MULTIADDR ... [--latest] [--json]\n"
+        "put KEY VALUE --join MULTIADDR ... [--subkey SUBKEY] [--expires SECONDS] [--json]\n"
+        "ping          --join MULTIADDR ... [--json]\n"
+        "bench         --join MULTIADDR ... [--count N] [--json]",
+    .about =
+        "Reads (get) and writes (put) records of a swarm, contacts each of the given peers "
+        "(ping), or measures how many records per second the swarm stores and finds (bench). Keys "
+        "are text. Values and subkeys are JSON, or text if they are not valid JSON; {\"bytes\": "
+        "\"00ff\"} stands for bytes and {\"tuple\": [...]} for a tuple.",
+    .rows = rows,
+    .notes = "Exit status 1: no record was found, it was refused, or no peer was reached.",
+    .run = run_dht,
+};

@@ -32,22 +32,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_doctor(int argc, char **argv);
-const struct command command_doctor = {
-    .name = "doctor",
-    .summary = "find out why joining fails, on which side, and what to do",
-    .synopsis = "[--join MULTIADDR ...] [--run ID] [--model NAME] [OPTION ...]",
-    .about =
-        "Contacts each bootstrap peer, compares clocks, and tests whether other peers can connect "
-        "to this machine, what kind of router is in between, whether the model fits into memory "
-        "and how fast it would train. Give the options that you want to join with. Each finding "
-        "is one line; a second line says what to do about a problem.",
-    .rows = rows,
-    .notes =
-        "Exit status 1: no bootstrap peer accepts us, or another problem prevents taking part.",
-    .run = run_doctor,
-};
-
 static void print(void *context, const struct finding *f)
 {
     static const char *const levels[] = { "ok", "warning", "bad" }, *const marks[] = { "ok  ",
@@ -115,3 +99,18 @@ static int run_doctor(int argc, char **argv)
     membership_close(&o.join.membership);
     return rc || o.bad;
 }
+
+const struct command command_doctor = {
+    .name = "doctor",
+    .summary = "find out why joining fails, on which side, and what to do",
+    .synopsis = "[--join MULTIADDR ...] [--run ID] [--model NAME] [OPTION ...]",
+    .about =
+        "Contacts each bootstrap peer, compares clocks, and tests whether other peers can connect "
+        "to this machine, what kind of router is in between, whether the model fits into memory "
+        "and how fast it would train. Give the options that you want to join with. Each finding "
+        "is one line; a second line says what to do about a problem.",
+    .rows = rows,
+    .notes =
+        "Exit status 1: no bootstrap peer accepts us, or another problem prevents taking part.",
+    .run = run_doctor,
+};

@@ -254,24 +254,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_finetune(int argc, char **argv);
-const struct command command_finetune = {
-    .name = "finetune",
-    .summary = "fine-tune GPT-2 on streamed text with 8-bit Adam: the tutorial",
-    .synopsis = "[--model PATH | --size SIZE] [--data PATH ...] [--out DIR] [OPTION ...]",
-    .about =
-        "Trains GPT-2 on text that is read while training, with optimizer state in 8 bits. The "
-        "paper's tutorial, with gpt2-large from the hub and shards of C4:\n"
-        "\n"
-        "  potluck finetune --model gpt2-large --data c4/en --length 256 --batch 4 --lr 2e-5\n"
-        "\n"
-        "Without --model and --data it trains a small GPT-2 from random initial values. Its "
-        "tokens are bytes, and its text is the licences that Debian installs.",
-    .rows = rows,
-    .notes = "Ctrl-C saves a checkpoint and stops.",
-    .run = run_finetune,
-};
-
 static int run(struct requests *w, struct pl_err *err)
 {
     struct pl_backend be;
@@ -349,3 +331,20 @@ static int run_finetune(int argc, char **argv)
     free(w.path);
     return status;
 }
+
+const struct command command_finetune = {
+    .name = "finetune",
+    .summary = "fine-tune GPT-2 on streamed text with 8-bit Adam: the tutorial",
+    .synopsis = "[--model PATH | --size SIZE] [--data PATH ...] [--out DIR] [OPTION ...]",
+    .about =
+        "Trains GPT-2 on text that is read while training, with optimizer state in 8 bits. The "
+        "paper's tutorial, with gpt2-large from the hub and shards of C4:\n"
+        "\n"
+        "  potluck finetune --model gpt2-large --data c4/en --length 256 --batch 4 --lr 2e-5\n"
+        "\n"
+        "Without --model and --data it trains a small GPT-2 from random initial values. Its "
+        "tokens are bytes, and its text is the licences that Debian installs.",
+    .rows = rows,
+    .notes = "Ctrl-C saves a checkpoint and stops.",
+    .run = run_finetune,
+};

@@ -80,22 +80,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_generate(int argc, char **argv);
-const struct command command_generate = {
-    .name = "generate",
-    .summary = "draw images from captions",
-    .synopsis = "[--model PATH] [OPTION ...] CAPTION ...",
-    .about =
-        "Draws images from captions. Writes one PNG for each image, a contact sheet with a row "
-        "for each caption, and pictures.json with captions, image tokens and scores; with --clip "
-        "also scores.svg, a sheet with the scores. The paper "
-        "drew 128 images per caption and kept the 4 that CLIP scored highest:\n"
-        "\n"
-        "  potluck generate \"a beautiful sunset\" --n 128 --keep 4 --clip ViT-B-32.pt --top-k 256",
-    .rows = rows,
-    .run = run_generate,
-};
-
 static int add_caption(struct requests *w, const char *text, const char *where, struct pl_err *err)
 {
     size_t n = strlen(text);
@@ -206,3 +190,18 @@ static int run_generate(int argc, char **argv)
     free(w.job.caption);
     return status;
 }
+
+const struct command command_generate = {
+    .name = "generate",
+    .summary = "draw images from captions",
+    .synopsis = "[--model PATH] [OPTION ...] CAPTION ...",
+    .about =
+        "Draws images from captions. Writes one PNG for each image, a contact sheet with a row "
+        "for each caption, and pictures.json with captions, image tokens and scores; with --clip "
+        "also scores.svg, a sheet with the scores. The paper "
+        "drew 128 images per caption and kept the 4 that CLIP scored highest:\n"
+        "\n"
+        "  potluck generate \"a beautiful sunset\" --n 128 --keep 4 --clip ViT-B-32.pt --top-k 256",
+    .rows = rows,
+    .run = run_generate,
+};

@@ -49,19 +49,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_peer(int argc, char **argv);
-const struct command command_peer = {
-    .name = "peer",
-    .summary = "run a peer that trains nothing: bootstrap peer, backup, reducer",
-    .synopsis = "[--listen MULTIADDR ...] [--join MULTIADDR ...] [OPTION ...]",
-    .about =
-        "Runs a bootstrap peer until interrupted. It prints the addresses by which other peers "
-        "join, and keeps the swarm's records available while no trainer is online. Without --join "
-        "it starts a new swarm.",
-    .rows = rows,
-    .run = run_peer,
-};
-
 static int check(struct peer_options *o)
 {
     const struct join_options *join = &o->join;
@@ -239,3 +226,15 @@ static int run_peer(int argc, char **argv)
     if (rc && o.json) json_event_error("peer", err.text);
     return rc ? 1 : 0;
 }
+
+const struct command command_peer = {
+    .name = "peer",
+    .summary = "run a peer that trains nothing: bootstrap peer, backup, reducer",
+    .synopsis = "[--listen MULTIADDR ...] [--join MULTIADDR ...] [OPTION ...]",
+    .about =
+        "Runs a bootstrap peer until interrupted. It prints the addresses by which other peers "
+        "join, and keeps the swarm's records available while no trainer is online. Without --join "
+        "it starts a new swarm.",
+    .rows = rows,
+    .run = run_peer,
+};

@@ -52,19 +52,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_show(int argc, char **argv);
-const struct command command_show = {
-    .name = "show",
-    .summary = "print what a shard, a checkpoint, a tokenizer or a log contains",
-    .synopsis = "FILE [--rows N] [--caption TEXT] [--json]",
-    .about =
-        "Prints what a file contains: a shard or any other flat Parquet table, a checkpoint "
-        "(safetensors, PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model). "
-        "Draws the loss curve of a training's log.jsonl.",
-    .rows = rows,
-    .run = run_show,
-};
-
 static int run_show(int argc, char **argv)
 {
     struct show_options show = { .caption = NULL };
@@ -84,3 +71,15 @@ static int run_show(int argc, char **argv)
     }
     return rc != 0;
 }
+
+const struct command command_show = {
+    .name = "show",
+    .summary = "print what a shard, a checkpoint, a tokenizer or a log contains",
+    .synopsis = "FILE [--rows N] [--caption TEXT] [--json]",
+    .about =
+        "Prints what a file contains: a shard or any other flat Parquet table, a checkpoint "
+        "(safetensors, PyTorch's zip or older format, TorchScript), or a T5 tokenizer (*.model). "
+        "Draws the loss curve of a training's log.jsonl.",
+    .rows = rows,
+    .run = run_show,
+};

@@ -183,21 +183,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_train(int argc, char **argv);
-const struct command command_train = {
-    .name = "train",
-    .summary = "train a text-to-image transformer, alone or in a swarm",
-    .synopsis = "[--data SHARDS ...] [--config NAME|FILE] [--out DIR] [OPTION ...]\n"
-                "--run ID [--join MULTIADDR ...] [OPTION ...]\n--manifest FILE [OPTION ...]",
-    .about =
-        "Trains a text-to-image transformer on pairs of captions and image tokens: alone, or with "
-        "--run in a swarm. The first peer of a swarm has no --join; it prints how others join.",
-    .rows = rows,
-    .notes =
-        "Ctrl-C saves a checkpoint and stops. Next: potluck generate --model DIR \"a caption\"",
-    .run = run_train,
-};
-
 #define BATCH_MOST 64 /* more samples at a time need memory and are hardly faster */
 #define SHARERS 8     /* peers that a small target is enough for: the reference run had more */
 
@@ -498,3 +483,17 @@ static int run_train(int argc, char **argv)
     train_data_close(&w.data);
     return status;
 }
+
+const struct command command_train = {
+    .name = "train",
+    .summary = "train a text-to-image transformer, alone or in a swarm",
+    .synopsis = "[--data SHARDS ...] [--config NAME|FILE] [--out DIR] [OPTION ...]\n"
+                "--run ID [--join MULTIADDR ...] [OPTION ...]\n--manifest FILE [OPTION ...]",
+    .about =
+        "Trains a text-to-image transformer on pairs of captions and image tokens: alone, or with "
+        "--run in a swarm. The first peer of a swarm has no --join; it prints how others join.",
+    .rows = rows,
+    .notes =
+        "Ctrl-C saves a checkpoint and stops. Next: potluck generate --model DIR \"a caption\"",
+    .run = run_train,
+};

@@ -251,21 +251,6 @@ static const struct option_row rows[] = {
     { 0 },
 };
 
-static int run_vqgan(int argc, char **argv);
-const struct command command_vqgan = {
-    .name = "vqgan",
-    .summary = "encode images as image tokens and decode them; train a small codec",
-    .synopsis = "train   --data DIR --out FILE [OPTION ...]\n"
-                "measure --weights FILE --data DIR [OPTION ...]\n"
-                "encode  --weights FILE --data DIR --out FILE [OPTION ...]\n"
-                "decode  --weights FILE --codes FILE --out DIR [OPTION ...]",
-    .about =
-        "Trains a VQGAN, measures how well it reconstructs images, or converts between images and "
-        "image tokens.",
-    .rows = rows,
-    .run = run_vqgan,
-};
-
 static int run_vqgan(int argc, char **argv)
 {
     struct vqgan_options o = { .data = NULL };
@@ -280,3 +265,17 @@ static int run_vqgan(int argc, char **argv)
     else command_misused("vqgan", "'%.60s': train, measure, encode or decode comes first", argv[1]);
     return 2;
 }
+
+const struct command command_vqgan = {
+    .name = "vqgan",
+    .summary = "encode images as image tokens and decode them; train a small codec",
+    .synopsis = "train   --data DIR --out FILE [OPTION ...]\n"
+                "measure --weights FILE --data DIR [OPTION ...]\n"
+                "encode  --weights FILE --data DIR --out FILE [OPTION ...]\n"
+                "decode  --weights FILE --codes FILE --out DIR [OPTION ...]",
+    .about =
+        "Trains a VQGAN, measures how well it reconstructs images, or converts between images and "
+        "image tokens.",
+    .rows = rows,
+    .run = run_vqgan,
+};
