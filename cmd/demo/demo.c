@@ -185,28 +185,26 @@ static int measure_loss(struct demo *d, size_t *index, struct pl_err *err)
     return rc;
 }
 
-/* The subject: the words before the colon of "woman: dark skin tone, red hair". */
-static int same_subject(const char *a, const char *b)
+/* The subject (n bytes): the words before the colon of "woman: dark skin tone, red hair". */
+static const char *subject_of(const char *caption, size_t *n)
 {
-    size_t n = strcspn(a, ":"), m = strcspn(b, ":");
     /* "man ..." and "woman ..." of one role count as one subject */
     static const char *const who[] = { "woman ", "man ", "person ", "women ", "men ", "people " };
+    *n = strcspn(caption, ":");
     for (size_t i = 0; i < PL_COUNT(who); i++) {
         size_t k = strlen(who[i]);
-        if (n > k && !strncmp(a, who[i], k)) {
-            a += k;
-            n -= k;
-            break;
-        }
+        if (*n <= k || strncmp(caption, who[i], k)) continue;
+        *n -= k;
+        return caption + k;
     }
-    for (size_t i = 0; i < PL_COUNT(who); i++) {
-        size_t k = strlen(who[i]);
-        if (m > k && !strncmp(b, who[i], k)) {
-            b += k;
-            m -= k;
-            break;
-        }
-    }
+    return caption;
+}
+
+static int same_subject(const char *a, const char *b)
+{
+    size_t n, m;
+    a = subject_of(a, &n);
+    b = subject_of(b, &m);
     return n == m && !strncmp(a, b, n);
 }
 
