@@ -2,6 +2,7 @@
  * light and dark are as the reader's system has them. */
 #include "conform_report.h"
 #include "data/files/memory_stream.h"
+#include "data/images/figure.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,30 +50,17 @@ static double number(const json_t *o, const char *key) /* 0 for null: not measur
 }
 static int yes(const json_t *o, const char *key) { return json_is_true(json_object_get(o, key)); }
 
-static void escaped(FILE *f, const char *s)
-{
-    for (; *s; s++) {
-        switch (*s) {
-        case '&': fputs("&amp;", f); break;
-        case '<': fputs("&lt;", f); break;
-        case '>': fputs("&gt;", f); break;
-        case '"': fputs("&quot;", f); break;
-        default: fputc(*s, f);
-        }
-    }
-}
-
 static void cell(FILE *f, const char *class, const char *words)
 {
     fprintf(f, "<td class=\"%s\">", class);
-    escaped(f, words);
+    figure_text(f, words);
     fputs("</td>", f);
 }
 
 static void fact(FILE *f, const char *what, const char *words)
 {
     fprintf(f, "<dt>%s</dt><dd>", what);
-    escaped(f, words);
+    figure_text(f, words);
     fputs("</dd>\n", f);
 }
 
@@ -103,7 +91,7 @@ static void share(FILE *f, double worst, const char *of)
             "<td><meter max=\"1\" value=\"%.3g\" aria-hidden=\"true\"></meter> %.2g "
             "<span class=\"soft\">",
             worst, worst);
-    escaped(f, of);
+    figure_text(f, of);
     fputs("</span></td>", f);
 }
 
@@ -344,10 +332,10 @@ char *conform_page(const json_t *report)
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
           "<title>Conformance of ",
           f);
-    escaped(f, name);
+    figure_text(f, name);
     fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<h1>Conformance of ",
             style);
-    escaped(f, name);
+    figure_text(f, name);
     fputs("</h1>\n", f);
     if (peer) {
         peer_report(f, report);
