@@ -4,6 +4,7 @@
 #include "data/files/json.h"
 #include "data/files/file.h"
 #include "data/files/tar.h"
+#include "data/text/code_points.h"
 #include "ref/small.h"
 
 #include <dirent.h>
@@ -15,7 +16,6 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <utf8proc.h>
 
 #define DEPTH_MAX 16 /* of nested folders; also ends a loop of links */
 
@@ -45,15 +45,7 @@ static int add(struct captions *c, char *path, char *caption, struct picture_loc
     return PL_OK;
 }
 
-static int is_utf8(const char *text)
-{
-    const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)text;
-    utf8proc_ssize_t left = (utf8proc_ssize_t)strlen(text), n;
-    utf8proc_int32_t point;
-    for (; left > 0; p += n, left -= n)
-        if ((n = utf8proc_iterate(p, left, &point)) <= 0) return 0;
-    return 1;
-}
+static int is_utf8(const char *text) { return pl_code_points_valid(text, strlen(text)); }
 
 /* --- lists ---------------------------------------------------------------------------------- */
 

@@ -62,3 +62,10 @@ void pl_code_points_clear(struct points *p)
     free(p->at);
     memset(p, 0, sizeof *p);
 }
+
+int pl_code_points_valid(const char *text, size_t n)
+{
+    int32_t c = 0;
+    for (size_t at = 0; at < n && c >= 0;) at += pl_code_points_first(&c, text + at, n - at);
+    return c >= 0;
+}

@@ -23,5 +23,7 @@ void pl_code_points_clear(struct points *p);
 /* The first character of n > 0 bytes of text and its length; -1 in *c and length 1 for an invalid
  * byte. */
 size_t pl_code_points_first(int32_t *c, const char *text, size_t n);
+/* 1 if all n bytes are UTF-8. */
+int pl_code_points_valid(const char *text, size_t n);
 
 #endif

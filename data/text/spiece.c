@@ -1,12 +1,12 @@
 /* spiece.c - a minimal protocol buffer reader for SentencePiece's ModelProto: fields of (number <<
  * 3 | wire type), then a varint, a fixed-size value, or a length and bytes. */
 #include "spiece.h"
+#include "code_points.h"
 #include "ref/small.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #define MODEL_UNIGRAM 1
 
@@ -63,18 +63,6 @@ static int malformed(const struct reader *r, const char *file, const char *what,
     return pl_fail(err, PL_EFORMAT, "%s: byte %zu: %s", file, (size_t)(r->at - r->start), what);
 }
 
-static int valid_utf8(const char *text, size_t n)
-{
-    for (size_t at = 0; at < n;) {
-        utf8proc_int32_t c;
-        utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text + at,
-                                                 (utf8proc_ssize_t)(n - at), &c);
-        if (used <= 0) return 0;
-        at += (size_t)used;
-    }
-    return 1;
-}
-
 static int read_piece(struct spiece *p, struct reader r, const char *file, struct pl_err *err)
 {
     struct reader start = r;
@@ -105,7 +93,8 @@ static int read_piece(struct spiece *p, struct reader r, const char *file, struc
                          "a piece's score is not the logarithm of a "
                          "probability",
                          err);
-    if (!valid_utf8(p->text, p->n)) return malformed(&start, file, "a piece is not UTF-8", err);
+    if (!pl_code_points_valid(p->text, p->n))
+        return malformed(&start, file, "a piece is not UTF-8", err);
     return PL_OK;
 }
 
