@@ -173,26 +173,21 @@ int pl_pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
     static const char malformed[] = "data position: malformed";
     json_t *root = pl_json_load(json, strlen(json), 0, NULL), *locations, *same = identity(p);
     struct want *want = NULL;
-    uint64_t at_shard, at_row, epoch, given;
+    uint64_t at_shard = 0, at_row = 0, epoch = 0, given = 0;
     size_t n;
     int rc = PL_OK;
-    if (!same || !root) {
+    if (!same || !root)
         rc = pl_fail(err, same ? pl_json_status() : PL_ENOMEM, "data position: %s",
                      same && pl_json_status() == PL_EFORMAT ? "malformed" : "no memory");
-        goto done;
-    }
-    if (!load_count(root, "given", &given) || !load_count(root, "epoch", &epoch) ||
-        !load_count(root, "at_shard", &at_shard) || !load_count(root, "at_row", &at_row) ||
-        !load_rng(root, &p->rng)) {
+    else if (!load_count(root, "given", &given) || !load_count(root, "epoch", &epoch) ||
+             !load_count(root, "at_shard", &at_shard) || !load_count(root, "at_row", &at_row) ||
+             !load_rng(root, &p->rng))
         rc = pl_fail(err, PL_EFORMAT, malformed);
-        goto done;
-    }
-    if (!json_equal(same, json_object_get(root, "data"))) {
+    else if (!json_equal(same, json_object_get(root, "data")))
         rc = pl_fail(err, PL_EUSE,
                      "data position: saved for other shards, seed, buffer, limit or "
                      "held-out captions");
-        goto done;
-    }
+    if (rc) goto done;
     locations = json_object_get(root, "places");
     n = json_array_size(locations) / 2;
     p->epoch = epoch;
@@ -200,19 +195,12 @@ int pl_pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
     if (!json_is_array(locations) || n > p->o.buffer || json_array_size(locations) % 2 ||
         at_shard > p->o.paths ||
         (at_shard < p->o.paths ? at_row > p->rows[p->order[at_shard]] : at_row) ||
-        !load_counts(root, "now", &p->now) || !load_counts(root, "last", &p->last)) {
+        !load_counts(root, "now", &p->now) || !load_counts(root, "last", &p->last))
         rc = pl_fail(err, PL_EFORMAT, malformed);
-        goto done;
-    }
-    want = malloc((n + 1) * sizeof *want);
-    if (!want) {
+    else if (!(want = malloc((n + 1) * sizeof *want)))
         rc = pl_fail(err, PL_ENOMEM, "no memory for a position of %zu pairs", n);
-        goto done;
-    }
-    if (!load_want(p, locations, want, n)) {
-        rc = pl_fail(err, PL_EFORMAT, malformed);
-        goto done;
-    }
+    else if (!load_want(p, locations, want, n)) rc = pl_fail(err, PL_EFORMAT, malformed);
+    if (rc) goto done;
     for (uint32_t i = 0; i < p->o.buffer; i++) p->slot[i] = i;
     if ((rc = refill(p, want, n, err))) goto done;
     p->given = given;
