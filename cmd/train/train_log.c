@@ -42,10 +42,7 @@ static int cut(const char *path, uint64_t step, struct pl_err *err)
     json_t *entry;
     int rc = pl_file_read((void **)&text, &bytes, path, LOG_MAX, err);
     if (rc) return rc;
-    if ((rc = pl_file_create(&out, path, err))) {
-        free(text);
-        return rc;
-    }
+    rc = pl_file_create(&out, path, err);
     while (!rc && !(rc = next_line(&entry, text, bytes, &at)) && entry) {
         char *line = NULL;
         int kept = (uint64_t)json_integer_value(json_object_get(entry, "step")) <= step;
