@@ -6,7 +6,6 @@
 #include "weights.h"
 #include "../../runtime/models.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,23 +43,6 @@ int pl_vqgan_identity(char text[VQGAN_IDENTITY_SIZE], const char *path, struct p
     return PL_OK;
 }
 
-/* Rounds to the nearest float16, ties to even; 65520 and more become infinite. */
-static uint16_t to_half(float x)
-{
-    uint32_t bits, sign, rest;
-    double scaled;
-    memcpy(&bits, &x, sizeof bits);
-    sign = bits >> 16 & 0x8000;
-    if (!(fabsf(x) < 65520)) return (uint16_t)(sign | (isnan(x) ? 0x7E00 : 0x7C00));
-    if (fabsf(x) < 0x1p-14f) { /* below the normal range: multiples of 2^-24 */
-        scaled = nearbyint(fabs((double)x) * 0x1p24);
-        return (uint16_t)(sign | (uint32_t)scaled);
-    }
-    rest = (bits & 0x7FFFFFFF) - (112u << 23); /* exponent bias 127 to 15 */
-    rest += 0xFFF + (rest >> 13 & 1);
-    return (uint16_t)(sign | rest >> 13);
-}
-
 int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct pl_err *err)
 {
     const struct pl_params *p = &m->params;
@@ -81,7 +63,7 @@ int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct p
         rc = values ? pl_params_get(p, i, values) : PL_ENOMEM;
         for (size_t k = 0; !rc && half && k < t->n; k++) {
             /* float16 is shorter, so values not yet converted are not overwritten */
-            uint16_t h = to_half(values[k]);
+            uint16_t h = pl_half_from_float(values[k]);
             if ((h & 0x7C00) == 0x7C00) {
                 rc = pl_fail(err, PL_ELIMIT, "%s: %s holds %g, which float16 does not", path,
                              t->name, values[k]);
