@@ -7,6 +7,7 @@
  * far away it claims to be. So in an iteration Byzantine peers move the result by at most tau
  * times their share of the weight. */
 #include "centered_clip.h"
+#include "small.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -53,14 +54,6 @@ int ref_centered_clip(double *v, struct pl_clip_result *result, const float *x,
     return PL_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    if (isnan(x) || isnan(y)) return isnan(x) - isnan(y);
-    if (x == y) return !!signbit(y) - !!signbit(x); /* zeros: the negative one first */
-    return x > y ? 1 : -1;
-}
-
 /* The median of each coordinate, from which the iteration starts: a minority cannot move it far. */
 int ref_median(float *m, const float *x, int n, size_t d, int upper)
 {
@@ -68,7 +61,7 @@ int ref_median(float *m, const float *x, int n, size_t d, int upper)
     if (!column) return PL_ENOMEM;
     for (size_t k = 0; k < d; k++) {
         for (int i = 0; i < n; i++) column[i] = x[(size_t)i * d + k];
-        qsort(column, (size_t)n, sizeof *column, ascending);
+        qsort(column, (size_t)n, sizeof *column, pl_ascending_floats);
         m[k] = column[upper ? n / 2 : (n - 1) / 2];
     }
     pl_free(column);

@@ -11,6 +11,7 @@
  * so a decoder needs to know nothing of how bins were chosen. Quantiles spend codes where values
  * are; uniform bins need no sort, and are what the reference run sent. */
 #include "compress.h"
+#include "small.h"
 
 #include <float.h>
 #include <math.h>
@@ -145,18 +146,10 @@ int ref_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, cons
     return PL_OK;
 }
 
-/* NaN last, so that the order is one. */
-static int ascending(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    if (isnan(x) || isnan(y)) return isnan(x) - isnan(y);
-    return (x > y) - (x < y);
-}
-
 /* The 257 quantiles at j/256 of m values, which are sorted on the way. */
 static void quantiles(float out[PL_CODES + 1], float *x, size_t m)
 {
-    qsort(x, m, sizeof *x, ascending);
+    qsort(x, m, sizeof *x, pl_ascending_floats);
     for (int j = 0; j <= PL_CODES; j++) {
         /* position j/256 of m - 1 steps, and g of the way to the next value */
         float at = (float)(m - 1) * ((float)j / PL_CODES), g = at - floorf(at), a, b, d;

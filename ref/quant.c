@@ -10,6 +10,7 @@
  * below: a relative error of a few percent at the top, coarser the smaller a value is. Blocks
  * confine an outlier: it coarsens its neighbours, not the tensor. */
 #include "quant.h"
+#include "small.h"
 
 #include <assert.h>
 #include <float.h>
@@ -17,12 +18,6 @@
 #include <stdlib.h>
 
 #define DECADES 7
-
-static int ascending(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
 
 void pl_codebook(float book[PL_CODES], enum pl_map map, enum pl_rule rule)
 {
@@ -46,7 +41,7 @@ void pl_codebook(float book[PL_CODES], enum pl_map map, enum pl_rule rule)
         }
     }
     assert(n == PL_CODES);
-    qsort(book, PL_CODES, sizeof *book, ascending);
+    qsort(book, PL_CODES, sizeof *book, pl_ascending_floats);
     if (rule == PL_RULE_RUN) book[0] = -1;
 }
 

@@ -3,6 +3,7 @@
 #ifndef PL_SMALL_H
 #define PL_SMALL_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -30,6 +31,15 @@ static inline int pl_ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+/* The same of floats, in one order: the negative zero before the other, NaN last. */
+static inline int pl_ascending_floats(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    if (isnan(x) || isnan(y)) return isnan(x) - isnan(y);
+    if (x == y) return !!signbit(y) - !!signbit(x);
+    return x > y ? 1 : -1;
 }
 
 /* An array `*list` of `count` elements gets places for one more, or for n: its capacity doubles,
