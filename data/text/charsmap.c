@@ -2,6 +2,7 @@
  * marks a value, which no byte equals), bit 8: a key ends here, bit 9: the offset is multiplied by
  * 256, bits 10-30: the offset. The child for a byte is at node ^ offset ^ byte. */
 #include "charsmap.h"
+#include "code_points.h"
 #include "ref/small.h"
 
 #include <stdlib.h>
@@ -28,27 +29,6 @@ static uint32_t unit(const struct charsmap *m, uint32_t i)
 
 static uint32_t jump(uint32_t u) { return u >> 10 << (u & 512 ? 8 : 0); }
 
-/* Length and code point of the character at `text`; an invalid byte has length 1 and code point
- * -1. */
-static size_t character(const char *text, size_t n, int32_t *c)
-{
-    utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4,
-                                             c);
-    if (used > 0) return (size_t)used;
-    *c = -1;
-    return 1;
-}
-
-static int valid(const char *text, size_t n)
-{
-    int32_t c;
-    for (size_t at = 0; at < n;) {
-        at += character(text + at, n - at, &c);
-        if (c < 0) return 0;
-    }
-    return 1;
-}
-
 int pl_charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char *file,
                      struct pl_err *err)
 {
@@ -69,7 +49,7 @@ int pl_charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const c
         if (m->pool_bytes && m->pool[m->pool_bytes - 1])
             return pl_fail(err, PL_EFORMAT, "%s: character map does not end with a zero byte",
                            file);
-        if (!valid(m->pool, m->pool_bytes))
+        if (!pl_code_points_valid(m->pool, m->pool_bytes))
             return pl_fail(err, PL_EFORMAT, "%s: the character map yields bytes that are not UTF-8",
                            file);
         for (uint32_t i = 0; i < m->count; i++) {
@@ -126,10 +106,10 @@ static int32_t as_mark(int32_t c)
 static size_t cluster(const char *text, size_t n)
 {
     utf8proc_int32_t before, c, state = 0;
-    size_t end = character(text, n, &before);
+    size_t end = pl_code_points_first(&before, text, n);
     before = as_mark(before);
     while (end < n) {
-        size_t more = character(text + end, n - end, &c);
+        size_t more = pl_code_points_first(&c, text + end, n - end);
         c = as_mark(c);
         if (utf8proc_grapheme_break_stateful(before, c, &state)) break;
         end += more;
@@ -146,7 +126,7 @@ static int append_mapped(const struct charsmap *m, const char *text, size_t n, s
         return pl_charsmap_append(out, value, strlen(value));
     for (size_t at = 0; at < n;) {
         int32_t c;
-        size_t len = character(text + at, n - at, &c);
+        size_t len = pl_code_points_first(&c, text + at, n - at);
         int rc = pl_charsmap_find(m, text + at, len, 0, &value)
                      ? pl_charsmap_append(out, value, strlen(value))
                      : pl_charsmap_append(out, text + at, len);
@@ -185,7 +165,7 @@ int pl_charsmap_by_cluster(const struct charsmap *m, const char *text, size_t n,
     int rc = PL_OK;
     while (at < n && !rc) {
         int32_t c;
-        size_t len = (uint8_t)text[at] < 128 ? 1 : character(text + at, n - at, &c);
+        size_t len = (uint8_t)text[at] < 128 ? 1 : pl_code_points_first(&c, text + at, n - at);
         if ((uint8_t)text[at] >= 128 && c < 0) {
             rc = pl_charsmap_append(&clean, text + copied, at - copied);
             if (!rc) rc = pl_charsmap_append(&clean, replacement, 3);
@@ -210,7 +190,7 @@ int pl_charsmap_by_longest(const struct charsmap *m, const char *text, size_t n,
         int rc;
         if (len) rc = pl_charsmap_append(out, value, strlen(value));
         else {
-            len = character(text + at, n - at, &c);
+            len = pl_code_points_first(&c, text + at, n - at);
             rc = c < 0 ? pl_charsmap_append(out, replacement, 3)
                        : pl_charsmap_append(out, text + at, len);
         }
