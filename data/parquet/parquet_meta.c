@@ -44,21 +44,7 @@ static int wrong(struct footer *f, const char *what)
     return 0;
 }
 
-static char *string(struct footer *f, const struct thrift_field *field)
-{
-    size_t n;
-    const uint8_t *text = pl_thrift_binary(&f->in, field, &n);
-    char *copy = malloc(n + 1);
-    if (!copy) {
-        f->no_memory = 1;
-        wrong(f, "no memory");
-        return NULL;
-    }
-    if (n) memcpy(copy, text, n);
-    copy[n] = 0;
-    return copy;
-}
-
+/* Zeros for n items and one more. */
 static void *list_capacity(struct footer *f, size_t n, size_t size)
 {
     void *capacity = calloc(n + 1, size);
@@ -67,6 +53,15 @@ static void *list_capacity(struct footer *f, size_t n, size_t size)
         wrong(f, "no memory");
     }
     return capacity;
+}
+
+static char *string(struct footer *f, const struct thrift_field *field)
+{
+    size_t n;
+    const uint8_t *text = pl_thrift_binary(&f->in, field, &n);
+    char *copy = list_capacity(f, n, 1);
+    if (copy && n) memcpy(copy, text, n);
+    return copy;
 }
 
 static int is_string_type(struct thrift_in *in, const struct thrift_field *logical)
