@@ -1,9 +1,9 @@
 /* image_png.c - PNG by libpng. libpng reports errors by longjmp, so variables that must survive one
  * are in a struct of the caller. */
+#include "data/files/buffer.h"
 #include "data/files/file.h"
 #include "image.h"
 #include "image_format.h"
-#include "ref/small.h"
 
 #include <png.h>
 #include <setjmp.h>
@@ -95,22 +95,15 @@ int pl_image_decode_png(struct pl_image *image, const uint8_t *data, size_t byte
     return rc;
 }
 
-struct output {
-    uint8_t *data;
-    size_t bytes, capacity;
-};
-
 static void give(png_structp png, png_bytep data, png_size_t n)
 {
-    struct output *out = png_get_io_ptr(png);
-    if (pl_grow_by(&out->data, out->bytes, n, &out->capacity, n)) png_error(png, "no memory");
-    memcpy(out->data + out->bytes, data, n);
-    out->bytes += n;
+    pl_buffer_add(png_get_io_ptr(png), data, n);
 }
 
 static void nothing_to_flush(png_structp png) {}
 
-static int encode(png_structp png, png_infop info, struct output *out, const struct pl_image *image)
+static int encode(png_structp png, png_infop info, struct pl_buffer *out,
+                  const struct pl_image *image)
 {
     static const int type[] = { 0, PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA,
                                 PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGB_ALPHA };
@@ -124,20 +117,20 @@ static int encode(png_structp png, png_infop info, struct output *out, const str
         png_write_row(png,
                       image->pixels + (size_t)y * (size_t)image->width * (size_t)image->channels);
     png_write_end(png, info);
-    return PL_OK;
+    return out->failed ? PL_ENOMEM : PL_OK;
 }
 
 int pl_image_encode_png(void **data, size_t *bytes, const struct pl_image *image)
 {
-    struct output out = { 0 };
+    struct pl_buffer out = { 0 };
     struct input in = { 0 };
     png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &in, on_error, on_warning);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     int rc = info ? encode(png, info, &out, image) : PL_ENOMEM;
     if (png) png_destroy_write_struct(&png, &info);
-    if (rc) free(out.data);
-    *data = rc ? NULL : out.data;
-    *bytes = rc ? 0 : out.bytes;
+    if (rc) pl_buffer_clear(&out);
+    *data = out.data;
+    *bytes = out.bytes;
     return rc;
 }
 
