@@ -116,13 +116,16 @@ static int read_lines(struct captions *c, const char *path, line_fn *take, struc
 
 /* --- folders -------------------------------------------------------------------------------- */
 
+static int ends_in(const char *name, const char *ending)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && !strcasecmp(dot, ending);
+}
+
 static int is_picture(const char *name)
 {
-    static const char *const ends[] = { ".png", ".jpg", ".jpeg", ".webp" };
-    const char *dot = strrchr(name, '.');
-    for (size_t i = 0; dot && i < PL_COUNT(ends); i++)
-        if (!strcasecmp(dot, ends[i])) return 1;
-    return 0;
+    return ends_in(name, ".png") || ends_in(name, ".jpg") || ends_in(name, ".jpeg") ||
+           ends_in(name, ".webp");
 }
 
 /* Replaces line breaks by spaces and trims the ends. */
@@ -301,12 +304,6 @@ static int read_table(struct captions *c, const char *path, struct pl_err *err)
 }
 
 /* --- folders and files ------------------------------------------------------------------------ */
-
-static int ends_in(const char *name, const char *ending)
-{
-    const char *dot = strrchr(name, '.');
-    return dot && !strcasecmp(dot, ending);
-}
 
 static int not_hidden(const struct dirent *d) { return d->d_name[0] != '.'; }
 
