@@ -54,7 +54,8 @@ int dht_dictionary_store(struct dht_dictionary *d, double now, const void *subke
                          const void *value, size_t n, double expiration);
 /* Drops expired items. */
 void dht_dictionary_prune(struct dht_dictionary *d, double now);
-/* Drops the items that expire before `now`, and those that are marked: marked (count), or NULL. O(n). */
+/* Drops the items that expire before `now`, and those that are marked: marked (count), or NULL.
+ * O(n). */
 void dht_dictionary_drop(struct dht_dictionary *d, double now, const uint8_t *marked);
 const struct dht_item *dht_dictionary_find(const struct dht_dictionary *d, const void *subkey,
                                            size_t n);

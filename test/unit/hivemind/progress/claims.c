@@ -568,7 +568,7 @@ static void displayed_epoch_does_not_fall(void **state)
 
 static void check_view(struct progress_record *records, size_t count, int soon)
 {
-    const struct progress_local mine = { 5, 8, 2 };
+    const struct progress_local mine = { 5, 8, 2, 0 };
     struct progress_view v;
     struct claims c = { 0 };
     claims_update(&c, records, count, TARGET, 1000, &count);

@@ -24,7 +24,7 @@ static struct progress_record record(uint8_t number, int64_t epoch, int64_t samp
 
 static struct progress_view view_of(const struct progress_record *records, size_t count, int any)
 {
-    const struct progress_local mine = { 5, 7, 2 };
+    const struct progress_local mine = { 5, 7, 2, 0 };
     struct progress_view v;
     progress_update(&v, records, count, any, &mine, TARGET, NOW);
     return v;
@@ -33,7 +33,7 @@ static struct progress_view view_of(const struct progress_record *records, size_
 /* Our own samples and speed, and a poll every three seconds. */
 static void without_records_the_swarm_is_this_peer(void **state)
 {
-    const struct progress_local done = { 5, 101, 2 };
+    const struct progress_local done = { 5, 101, 2, 0 };
     struct progress_view v = view_of(NULL, 0, 0);
     assert_int_equal(v.epoch, 5);
     assert_int_equal(v.samples, 7);
@@ -307,7 +307,7 @@ static void metrics_are_summed(void **state)
 /* Each has the target to itself, and the slowest of the epoch decides. */
 static void each_peer_has_its_own_target(void **state)
 {
-    const struct progress_local mine = { 5, 70, 2 }, waiting = { 5, 70, 2, 1 };
+    const struct progress_local mine = { 5, 70, 2, 0 }, waiting = { 5, 70, 2, 1 };
     struct progress_record r[] = { record(1, 5, 70, 2, 0), record(2, 5, 40, 3, 10),
                                    record(3, 5, 20, 16, 0), record(4, 4, 0, 1e-9, 0) };
     struct progress_view v;
