@@ -11,6 +11,7 @@
 #include "cmd/common/plural.h"
 
 #include "net/hivemind/messages/msgpack.h"
+#include "ref/small.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -233,8 +234,7 @@ static void share(struct swarm *s, struct averager *a, const struct named_tensor
 static void announce(const struct requests *w, struct swarm *s, struct averager *a)
 {
     char hash[2 * SCHEMA_HASH_BYTES + 1], id[PEER_ID_TEXT_MAX], text[80];
-    for (int i = 0; i < SCHEMA_HASH_BYTES; i++)
-        sprintf(hash + 2 * i, "%02x", averager_schema_hash(a)[i]);
+    pl_hex(hash, averager_schema_hash(a), SCHEMA_HASH_BYTES);
     peer_id_text(id, host_id(s->host));
     snprintf(text, sizeof text, "looking for peers under %.40s", w->averager.prefix);
     say(w,

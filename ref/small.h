@@ -1,5 +1,5 @@
 /* small.h - short helpers for every folder: endings of names, bytes in little-endian order, qsort's
- * order of numbers, arrays that grow. */
+ * order of numbers, bytes as hexadecimal digits, arrays that grow. */
 #ifndef PL_SMALL_H
 #define PL_SMALL_H
 
@@ -41,6 +41,9 @@ static inline int pl_ascending_floats(const void *a, const void *b)
     if (x == y) return !!signbit(y) - !!signbit(x);
     return x > y ? 1 : -1;
 }
+
+/* The 2 n hexadecimal digits of n bytes, lower case, and a zero. */
+void pl_hex(char *text, const uint8_t *bytes, size_t n);
 
 /* An array `*list` of `count` elements gets places for one more, or for n: its capacity doubles,
  * beginning with `first`, so that n elements cost fewer than 2 n copies. PL_ENOMEM leaves all as it

@@ -1,6 +1,7 @@
 /* dht_json.c - records hold msgpack; users read and write JSON. Bytes and tuples, which JSON lacks,
  * become objects with one key. */
 #include "dht_json.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +13,7 @@ static json_t *hex(const uint8_t *data, size_t n)
     char *text = malloc(2 * n + 1);
     json_t *object;
     if (!text) return NULL;
-    for (size_t i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", data[i]);
-    text[2 * n] = 0;
+    pl_hex(text, data, n);
     object = json_pack("{s:s}", "bytes", text);
     free(text);
     return object;

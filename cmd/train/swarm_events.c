@@ -1,6 +1,7 @@
 /* swarm_events.c - events of the collaborative optimizer, as lines. */
 #include "swarm_events.h"
 #include "cmd/common/json_event.h"
+#include "ref/small.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -11,8 +12,7 @@ void swarm_event_json(const struct pl_collaborative_event *e)
     static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
                                          "corrected", "behind", "trouble", "end" };
     char round[2 * sizeof e->round.group + 1];
-    for (size_t i = 0; i < sizeof e->round.group; i++)
-        sprintf(round + 2 * i, "%02x", e->round.group[i]);
+    pl_hex(round, e->round.group, sizeof e->round.group);
     json_event_print(
         json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
                   "event", names[e->kind], "epoch", (json_int_t)e->status.epoch, "global_epoch",

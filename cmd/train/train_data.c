@@ -263,8 +263,7 @@ static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
     json_object_set_new(data, "without", without);
     what = pl_json_text(data, JSON_COMPACT | JSON_SORT_KEYS);
     if (what) EVP_Digest(what, strlen(what), hash, NULL, EVP_sha256(), NULL);
-    for (int i = 0; what && i < (TRAIN_DATA_NAME - 1) / 2; i++)
-        snprintf(text + 2 * i, 3, "%02x", hash[i]);
+    if (what) pl_hex(text, hash, (TRAIN_DATA_NAME - 1) / 2);
     free(what);
     json_decref(at);
     return what ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory to name the data");

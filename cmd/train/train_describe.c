@@ -3,6 +3,7 @@
 #include "train_agree.h"
 #include "data/files/file.h"
 #include "data/pairs/shard.h"
+#include "ref/small.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ static int digest_file(char hex[MANIFEST_DIGEST_MAX + 1], const char *path, stru
     if (rc) return rc;
     EVP_Digest(data, n, hash, NULL, EVP_sha256(), NULL);
     free(data);
-    for (int i = 0; i < 32; i++) snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+    pl_hex(hex, hash, 32);
     return PL_OK;
 }
 

@@ -129,12 +129,6 @@ static int hash(uint8_t out[32], const char *token)
     return EVP_Digest(token, strlen(token), out, NULL, EVP_sha256(), NULL) == 1 ? PL_OK : PL_ENOMEM;
 }
 
-/* 64 small hex digits and a zero. */
-static void hex(char out[65], const uint8_t data[32])
-{
-    for (int i = 0; i < 32; i++) snprintf(out + 2 * i, 3, "%02x", data[i]);
-}
-
 /* The secret exists twice only: as hex in the user's hands, as a hash in the list. */
 int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const char *name,
                      struct pl_err *err)
@@ -149,9 +143,9 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
     if (RAND_bytes(random, sizeof random) != 1) return pl_fail(err, PL_ENOMEM, "no random numbers");
     /* 256 bits from the system's generator: a secret that cannot be guessed, so a fast hash of it
      * in the list gives nothing away. */
-    hex(token, random);
+    pl_hex(token, random, 32);
     if (hash(secret, token)) return pl_fail(err, PL_ENOMEM, "no memory");
-    hex(text, secret);
+    pl_hex(text, secret, 32);
     bytes_add(line, name, strlen(name));
     bytes_u8(line, ' ');
     bytes_add(line, text, 64);

@@ -10,6 +10,7 @@
  * not become one. */
 #include "digest.h"
 #include "ref/byte_order.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ int digest_key(struct dht_id *key, const char *run, const uint8_t group[DHT_ID_B
 {
     char text[256 + 2 * DHT_ID_BYTES];
     int n = snprintf(text, sizeof text, "%.200s%s.", run, schema.suffix);
-    for (int i = 0; i < DHT_ID_BYTES; i++) n += sprintf(text + n, "%02x", group[i]);
+    pl_hex(text + n, group, DHT_ID_BYTES);
     return dht_id_of_text(key, text);
 }
 

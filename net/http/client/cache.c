@@ -67,7 +67,7 @@ void http_cache_key(char key[HTTP_CACHE_KEY], const char *identity, uint64_t blo
         EVP_DigestUpdate(hash, number, sizeof number) &&
         EVP_DigestUpdate(hash, identity, strlen(identity)) &&
         EVP_DigestFinal_ex(hash, digest, NULL))
-        for (int i = 0; i < HASH; i++) snprintf(key + 2 * i, 3, "%02x", digest[i]);
+        pl_hex(key, digest, HASH);
     EVP_MD_CTX_free(hash);
 }
 

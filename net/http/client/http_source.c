@@ -10,6 +10,7 @@
  * trip for four. If a SHA-256 is known, it is computed along the way, and a file that differs is
  * refused at its end. */
 #include "http_source.h"
+#include "ref/small.h"
 
 #include <ctype.h>
 #include <openssl/evp.h>
@@ -82,7 +83,7 @@ static int check(struct http_source *h, struct pl_err *err)
         EVP_DigestFinal_ex(h->hash, digest, &n);
         EVP_MD_CTX_free(h->hash);
         h->hash = NULL;
-        for (unsigned i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
+        pl_hex(text, digest, n);
         if (strcasecmp(text, h->want))
             return pl_fail(err, PL_EFORMAT,
                            "%.300s: SHA-256 is %.16s..., %.16s... was expected: damaged "

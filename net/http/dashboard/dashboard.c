@@ -13,6 +13,7 @@
 #include "data/files/json.h"
 #include "data/models/memory_json.h"
 #include "net/http/www.h"
+#include "ref/small.h"
 
 #include <math.h>
 #include <openssl/sha.h>
@@ -44,7 +45,7 @@ void dashboard_key(char out[33], const void *subkey, size_t n)
 {
     uint8_t hash[SHA256_DIGEST_LENGTH];
     SHA256(subkey, n, hash);
-    for (int i = 0; i < 16; i++) snprintf(out + 2 * i, 3, "%02x", hash[i]);
+    pl_hex(out, hash, 16);
 }
 
 /* --- publishing ----------------------------------------------------------------------- */

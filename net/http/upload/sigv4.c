@@ -7,6 +7,7 @@
  *   4. signature  HMAC(k, text), sent along with the scope and the names of the signed headers */
 #include "sigv4.h"
 #include "data/files/buffer.h"
+#include "ref/small.h"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -24,11 +25,6 @@ static void add_names(struct pl_buffer *b, const char *const *headers)
         if (i) add(b, ";");
         pl_buffer_add(b, headers[i], strcspn(headers[i], ":"));
     }
-}
-
-static void hex(char *text, const unsigned char *hash)
-{
-    for (int i = 0; i < HASH; i++) snprintf(text + 2 * i, 3, "%02x", hash[i]);
 }
 
 /* out = HMAC-SHA256 of a text; out may be the key. */
@@ -64,7 +60,7 @@ static int hash_request(char text[2 * HASH + 1], const struct sigv4_request *r)
     add(&b, r->sha256);
     good = !b.failed && EVP_Digest(b.data, b.bytes, hash, NULL, EVP_sha256(), NULL);
     pl_buffer_clear(&b);
-    if (good) hex(text, hash);
+    if (good) pl_hex(text, hash, HASH);
     return good ? PL_OK : PL_ENOMEM;
 }
 
@@ -88,7 +84,7 @@ int sigv4_authorization(char out[SIGV4_HEADER_MAX], const struct sigv4 *k,
         mac(key, key, HASH, k->service) || mac(key, key, HASH, "aws4_request") ||
         mac(key, key, HASH, text))
         return PL_ENOMEM;
-    hex(signature, key);
+    pl_hex(signature, key, HASH);
     add_names(&b, r->headers);
     pl_buffer_byte(&b, 0);
     if (b.failed) return PL_ENOMEM;

@@ -7,9 +7,9 @@
  * only the first is continued. */
 #include "upload.h"
 #include "upload_request.h"
+#include "ref/small.h"
 
 #include <openssl/evp.h>
-#include <stdio.h>
 #include <string.h>
 
 struct http_upload_options http_upload_options(void)
@@ -48,7 +48,7 @@ int http_upload(const char *url, const char *path, const struct http_upload_opti
     if (!(u.easy = curl.easy_init()) ||
         !EVP_Digest(u.file.at, u.file.bytes, digest, &n, EVP_sha256(), NULL))
         rc = pl_fail(err, PL_ENOMEM, "%.200s: no memory", path);
-    for (unsigned i = 0; i < n && i < 32; i++) snprintf(u.sha256 + 2 * i, 3, "%02x", digest[i]);
+    if (!rc) pl_hex(u.sha256, digest, n);
     if (!rc) rc = ways[options->way](&u);
     pl_buffer_clear(&u.answer);
     curl.easy_cleanup(u.easy);

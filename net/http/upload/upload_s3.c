@@ -5,6 +5,7 @@
 #include "upload_request.h"
 #include "sigv4.h"
 #include "data/files/json.h"
+#include "ref/small.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -65,8 +66,7 @@ static int ask(struct upload *u, struct upload_reply *x, const char *method, con
     strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", gmtime_r(&now, &utc));
     snprintf(host, sizeof host, "host:%s", place.host);
     snprintf(sum, sizeof sum, "x-amz-content-sha256:");
-    for (size_t i = 0, n = strlen(sum); i < 32; i++)
-        snprintf(sum + n + 2 * i, 3, "%02x", digest[i]);
+    pl_hex(sum + strlen(sum), digest, 32);
     snprintf(date, sizeof date, "x-amz-date:%s", when);
     if (u->o->session)
         snprintf(session, sizeof session, "x-amz-security-token:%.4000s", u->o->session);
