@@ -114,7 +114,7 @@ static void our_own_go_last(void **state)
     assert_int_equal(dht_share_shed(stakes, 0, 3), PL_OK); /* nothing to give up */
 }
 
-/* Max-min fairness: who has lost anything keeps as much as any other, but for a record of each: levels are
+/* Max-min fairness: a peer that has lost anything keeps as much as any other, but for a record of each: levels are
  * whole numbers. */
 static void nobody_who_lost_has_less(void **state)
 {
