@@ -1,4 +1,4 @@
-/* main.c - `make simulate`: swarms of 30 to 10,000 peers, with several settings, three seeds each: a
+/* main.c - `make simulate`: swarms of 30 to 10,000 peers, with several settings, five seeds each: a
  * table, scaling.json and curves. `simulate --peers N` plays one swarm with default options. */
 #include "world.h"
 #include "data/images/figure.h"
@@ -12,7 +12,7 @@
 #define STEPS 3
 #define LIFE (4 * 3600.0) /* s; volunteers of the run stayed for hours */
 #define SIZES 6
-#define SEEDS 3
+#define SEEDS 5
 
 static const size_t sizes[SIZES] = { 30, 100, 300, 1000, 3000, 10000 };
 
@@ -168,7 +168,7 @@ static int draw(const char *folder, const char *name, const char *title, const c
 
 /* --- the program -------------------------------------------------------------------------------- */
 
-/* Any number of peers with default options: one seed, or three where the swarm is test/soak/grid.py's,
+/* Any number of peers with default options: one seed, or five where the swarm is test/soak/grid.py's,
  * with its values, time of a batch and lives. */
 static int simulate_one(char **argv, int argc)
 {

@@ -22,6 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LIMIT_PRECISION 1e-3 /* of a bandwidth: they have two digits */
+
 /* --- names ------------------------------------------------------------------------------------ */
 
 int group_key_is_valid(const char *key)
@@ -234,19 +236,48 @@ int group_set_bandwidth(struct group_member *m, double bandwidth)
     return copy ? PL_OK : PL_ENOMEM;
 }
 
-/* The median: to move it, more than half of the group would have to lie. Peers that state no
- * bandwidth, or that reduce nothing, do not count. */
+/* The largest share of the n reducers among N members, in equal shares, if no bandwidth is above
+ * `limit`. */
+static double largest_share(double *share, double *limited, const double *stated, size_t n,
+                            size_t N, double limit)
+{
+    double largest = 0;
+    for (size_t i = 0; i < n; i++) limited[i] = fmin(stated[i], limit);
+    for (size_t i = n; i < N; i++) limited[i] = 0;
+    pl_balance_level(share, limited, (int)N);
+    for (size_t i = 0; i < n; i++) largest = fmax(largest, share[i]);
+    return largest * (double)n;
+}
+
+/* The highest limit at which no share is too large; it is between the least bandwidth, where all
+ * shares are equal, and the greatest. A false claim may be any number, so the ratio is halved. */
+static double limit_of(double *stated, size_t n, size_t N)
+{
+    double *share = stated + N, *limited = share + N, low, high;
+    const double most = fmin(GROUP_SHARES_MAX, (double)n);
+    if (!n) return INFINITY;
+    qsort(stated, n, sizeof *stated, pl_ascending);
+    low = stated[0], high = stated[n - 1];
+    if (largest_share(share, limited, stated, n, N, high) < most) return high;
+    while (high > low * (1 + LIMIT_PRECISION)) {
+        const double middle = sqrt(low) * sqrt(high);
+        if (largest_share(share, limited, stated, n, N, middle) < most) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Peers that state no bandwidth, or that reduce nothing, do not count. */
 int group_limit_bandwidths(struct group *g)
 {
-    double *stated = malloc((g->count + 1) * sizeof *stated), most;
+    double *stated = malloc((3 * g->count + 1) * sizeof *stated), most;
     size_t n = 0;
     int rc = PL_OK;
     if (!stated) return PL_ENOMEM;
     for (size_t i = 0; i < g->count; i++)
         if (g->members[i].gather.mode != GROUP_CLIENT && g->members[i].gather.bandwidth > 0)
             stated[n++] = g->members[i].gather.bandwidth;
-    qsort(stated, n, sizeof *stated, pl_ascending);
-    most = n ? GROUP_CLAIM_MAX * stated[(n - 1) / 2] : INFINITY;
+    most = limit_of(stated, n, g->count);
     free(stated);
     for (size_t i = 0; !rc && i < g->count; i++)
         if (g->members[i].gather.bandwidth > most) rc = group_set_bandwidth(&g->members[i], most);

@@ -14,10 +14,10 @@
 #define GROUP_KEY_MAX 256    /* characters of a group key with its zero */
 #define GROUP_NAME_MAX 256   /* of an RPC's name, as rpc.h takes them */
 #define GATHER_MAX 4096      /* bytes of a gather message; trainers need 12 */
-/* A bandwidth counts for this many medians of its group at most. At 4, a group of 16 gives one peer
- * 38 % of the reduction, whatever it states; half of the group has to lie for more. With links of
- * 25 Mbit/s to 1 Gbit/s slow uplinks set the time, so that the limit costs nothing. */
-#define GROUP_CLAIM_MAX 4.0
+/* A member reduces at most this many equal shares, whatever bandwidth it states: a quarter of all
+ * values in a group of 16. A fast peer among slow ones reduces more than its equal share, but at
+ * four of them its uplink rarely sets the time. */
+#define GROUP_SHARES_MAX 4.0
 #define GROUP_BITS_MAX 64 /* of a group key; no known run has used more than 8 */
 #define SCHEMA_HASH_BYTES 20
 
@@ -85,8 +85,8 @@ int group_append(struct group *g, const struct peer_id *peer, const uint8_t *gat
 int group_check_peers(const struct group *g);
 /* Makes its gather message state this bandwidth. On PL_ENOMEM the member is unchanged. */
 int group_set_bandwidth(struct group_member *m, double bandwidth);
-/* In a group that we lead, limits each stated bandwidth to GROUP_CLAIM_MAX times the median of the
- * stated ones. PL_OK or PL_ENOMEM. */
+/* In a group that we lead, lowers the highest stated bandwidths until no member reduces more than
+ * GROUP_SHARES_MAX equal shares. PL_OK or PL_ENOMEM. */
 int group_limit_bandwidths(struct group *g);
 void group_clear(struct group *g);
 /* The member's number, or -1. */

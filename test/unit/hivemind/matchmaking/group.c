@@ -114,30 +114,47 @@ static void shares(void **state)
     }
 }
 
-/* A peer that states more than four times the median counts for four times. Peers that state
- * nothing, or 0, and clients do not count for the median. */
+/* No bandwidth gives a member more than four equal shares. Peers that state nothing, or 0, and clients
+ * have no part in the limit. The limits are those of t = (N - 2 + k) / sum b, w = (t b - 1) / (N - 2). */
 static void claims_are_limited(void **state)
 {
     static const struct {
-        double stated[5], want[5];
+        double stated[16], want[16];
+        size_t n;
         int mode[5];
     } cases[] = {
-        { { 100, 100, 1e300, 100, 100 }, { 100, 100, 400, 100, 100 }, { 0 } },
-        { { 30, 50, 200, 199, 1000 }, { 30, 50, 200, 199, 796 }, { 0 } },
-        { { -1, 0, 10, 500, 1e9 }, { -1, 0, 10, 40, 40 }, { 0, 0, 0, 0, 1 } },
-        { { 10, 500, -1, -1, -1 }, { 10, 40, -1, -1, -1 }, { 0 } },
-        { { -1, -1, -1, 0, 0 }, { -1, -1, -1, 0, 0 }, { 0 } },
+        /* t = 8 / (400 + b), w = 4 / 5 */
+        { { 100, 100, 1e300, 100, 100 }, { 100, 100, 295.652, 100, 100 }, 5, { 0 } },
+        { { 30, 50, 200, 199, 1000 }, { 30, 50, 200, 199, 521.769 }, 5, { 0 } },
+        /* of two reducers one may take everything: it does from 40 on, which is when the other has sent
+         * its own values */
+        { { -1, 0, 10, 500, 1e9 }, { -1, 0, 10, 40, 40 }, 5, { 0, 0, 0, 0, 1 } },
+        { { 10, 500, -1, -1, -1 }, { 10, 40, -1, -1, -1 }, 5, { 0 } },
+        { { -1, -1, -1, 0, 0 }, { -1, -1, -1, 0, 0 }, 5, { 0 } },
+        /* fast ones among slow ones keep what they have; the rest reduces what is left */
+        { { 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 120, 200, 220, 240, 240 },
+          { 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 120, 200, 220, 240, 240 },
+          16,
+          { 0 } },
+        { { 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 120, 200, 220, 350, 1e300 },
+          { 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 120, 200, 220, 243, 243 },
+          16,
+          { 0 } },
     };
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         struct group g = { 0 };
-        for (int k = 0; k < 5; k++) {
-            struct bytes data = gathered(cases[i].stated[k], cases[i].mode[k], 1);
-            struct peer_id id = id_of(k);
+        for (size_t k = 0; k < cases[i].n; k++) {
+            struct bytes data = gathered(cases[i].stated[k], k < 5 ? cases[i].mode[k] : 0, 1);
+            struct peer_id id = id_of((int)k);
             assert_int_equal(group_add(&g, &id, bytes_at(&data), bytes_length(&data), NULL), PL_OK);
             bytes_clear(&data);
         }
         assert_int_equal(group_limit_bandwidths(&g), PL_OK);
-        for (int k = 0; k < 5; k++) assert_true(g.members[k].gather.bandwidth == cases[i].want[k]);
+        for (size_t k = 0; k < cases[i].n; k++) {
+            const double want = cases[i].want[k], limited = g.members[k].gather.bandwidth;
+            if (want == cases[i].stated[k]) assert_true(limited == want);
+            else assert_true(fabs(limited / want - 1) < 0.002);
+        }
         group_clear(&g);
     }
 }
