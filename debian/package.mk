@@ -35,7 +35,7 @@ install: all man $(BUILD)/install/libpotluck.a ## into PREFIX (default /usr/loca
 	install -m 644 $(filter-out %_internal.h,$(wildcard ref/model/*.h)) $(DESTDIR)$(PREFIX)/include/potluck/ref/model/
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/potluck/ref/outer ref/outer/*.h
 	install -m 644 $(filter-out %_internal.h,$(wildcard runtime/*.h)) $(DESTDIR)$(PREFIX)/include/potluck/runtime/
-	install -D -m 644 net/hivemind/optimizer.h $(DESTDIR)$(PREFIX)/include/potluck/net/hivemind/optimizer.h
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/potluck/net/hivemind net/hivemind/*.h
 	for h in $(filter-out data/demo/% %_internal.h,$(wildcard data/*/*.h)); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/potluck/$$h; done
 	printf 'prefix=%s\nlibdir=%s\n\nName: potluck\nDescription: training transformers together\nVersion: %s\nCflags: -I$${prefix}/include/potluck\nLibs: -L$${libdir} -lpotluck\nLibs.private: %s\n' \
 	  '$(PREFIX)' '$(LIBDIR)' '$(VERSION)' '$(LIBS)' > $(DESTDIR)$(LIBDIR)/pkgconfig/potluck.pc

@@ -19,7 +19,7 @@ struct train_swarm {
     struct own_page page;
     int64_t average_state_every; /* epochs */
     int delay;                   /* enum pl_collaborative_delay */
-    const char *algorithm;       /* see net/hivemind/optimizer.h, as the next five */
+    const char *algorithm;       /* see net/hivemind/optimizer_options.h, as the next five */
     const char *algorithm_settings;
     int powersgd_rank; /* 0: the run's */
     int64_t inner_steps;

@@ -271,7 +271,7 @@ class ShardRow(c.Structure):
                 ("height", f64), ("code", void), ("code_bytes", size), ("key", text)]
 
 
-# net/hivemind/optimizer.h
+# net/hivemind/optimizer.h, optimizer_options.h, optimizer_events.h
 
 class CollaborativeTensor(c.Structure):
     _fields_ = [("name", text), ("dims", c.c_int), ("shape", i64 * 8), ("value", void), ("no_decay", c.c_int)]
@@ -331,9 +331,11 @@ STRUCTURES = {
     "pl_generate_options": (GenerateOptions, "runtime/generate.h"),
     "pl_vqgan_config": (VqganConfig, "ref/model/vqgan.h"), "pl_vqgan": (Vqgan, "ref/model/vqgan.h"),
     "shard_row": (ShardRow, "data/pairs/shard.h"),
-    **{f"pl_collaborative_{name}": (structure, "net/hivemind/optimizer.h") for name, structure in (
-        ("tensor", CollaborativeTensor), ("run", CollaborativeRun), ("status", CollaborativeStatus),
-        ("round", CollaborativeRound), ("event", CollaborativeEvent), ("options", CollaborativeOptions))},
+    "pl_collaborative_tensor": (CollaborativeTensor, "net/hivemind/optimizer.h"),
+    **{f"pl_collaborative_{name}": (structure, "net/hivemind/optimizer_options.h") for name, structure in (
+        ("run", CollaborativeRun), ("options", CollaborativeOptions))},
+    **{f"pl_collaborative_{name}": (structure, "net/hivemind/optimizer_events.h") for name, structure in (
+        ("status", CollaborativeStatus), ("round", CollaborativeRound), ("event", CollaborativeEvent))},
 }
 
 # -- functions -------------------------------------------------------------------------------------

@@ -71,6 +71,8 @@ includable() {
     return $bad
 }
 check "every installed header is whole" includable
+# 1,100 words are five minutes of reading; options and events have headers of their own.
+check "the optimizer's header reads in five minutes" sh -c '[ "$(wc -w <"$0")" -le 1100 ]' "$root/usr/include/potluck/net/hivemind/optimizer.h"
 check "no inner header is installed" sh -c '! find "$0" -name "*_internal.h" | grep .' "$root/usr/include/potluck"
 check "the library has its number and its short name" sh -c 'test -L "$0/libpotluck.so" -a -f "$0/libpotluck.so.0"' "$root/usr/lib"
 cd - >/dev/null || exit 1

@@ -57,7 +57,7 @@ static void draw_algorithm(uint64_t seed)
     /* Several groups at the same time: smaller ones under one key, or two keys. */
     if (p->honest > 3 && sim_random_happens(&r, 0.1)) p->group_size = 2;
     else if (p->honest > 3 && sim_random_happens(&r, 0.1)) p->group_bits = "0";
-    /* Which options may be combined: optimizer.h. */
+    /* Which options may be combined: optimizer_options.h. */
     if (p->verify || (p->clip && !strncmp(p->algorithm, "powersgd", 8))) p->algorithm = "gradients";
     if (plan_has_outer_steps()) {
         p->delay = PL_DELAY_NONE;
