@@ -152,11 +152,6 @@ static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
     return rc;
 }
 
-static int apply_delayed(void *context)
-{
-    return pl_trainer_apply_delayed(((struct swarm_trainer *)context)->t);
-}
-
 /* The report of an outer step has the mean loss of its inner ones. */
 static void end_outer_step(struct swarm_trainer *l)
 {
@@ -168,24 +163,30 @@ static void end_outer_step(struct swarm_trainer *l)
     l->samples = 0;
 }
 
-/* The snapshot is what the trainer rolls back to after bad numbers: now the state just loaded. */
-static int loaded(void *context, int64_t epoch)
-{
-    struct swarm_trainer *l = context;
-    l->t->step = (uint64_t)epoch;
-    l->epoch = epoch;
-    return pl_trainer_snapshot(l->t);
-}
-
 /* The order begins anew as well: a validator draws the first samples of an epoch, so ours have to
  * be those. */
-static void drop(void *context)
+static int drop(struct swarm_trainer *l)
 {
-    struct swarm_trainer *l = context;
+    const struct pl_params *p = &l->t->model->params;
     l->t->samples = 0;
     memset(&l->t->sum, 0, sizeof l->t->sum);
-    l->t->model->params.be->fill(l->t->model->params.grad, 0, l->t->model->params.total);
     l->shuffled_epoch = -1;
+    return p->be->fill(p->grad, 0, p->total);
+}
+
+static int change(void *context, enum trainer_change change, int64_t epoch)
+{
+    struct swarm_trainer *l = context;
+    switch (change) {
+    case TRAINER_APPLY: return pl_trainer_apply_delayed(l->t);
+    case TRAINER_LOADED:
+        l->t->step = (uint64_t)epoch;
+        l->epoch = epoch;
+        /* what the trainer rolls back to after bad numbers: now the state just loaded */
+        return pl_trainer_snapshot(l->t);
+    case TRAINER_DROP: return drop(l);
+    }
+    return PL_OK;
 }
 
 /* A validator's part in BTARD: the peer's first samples of this epoch, in batches of our own size.
@@ -202,8 +203,8 @@ static int recompute(void *context, const struct peer_id *peer, int64_t epoch, u
                  : PL_OK;
     *gradient = l->t->model->params.grad;
     if (rc || epoch != l->epoch) return rc ? rc : PL_ENOTFOUND;
-    drop(l);
-    rc = shuffle_for(l, peer, epoch, NULL);
+    rc = drop(l);
+    if (!rc) rc = shuffle_for(l, peer, epoch, NULL);
     for (uint64_t n = 0, some; !rc && n < samples; n += some) {
         const int32_t *text, *codes;
         some = samples - n;
@@ -330,14 +331,9 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
                                                 .context = l,
                                                 .take_gradient = take_gradient,
                                                 .step = step,
-                                                .apply_delayed = apply_delayed,
-                                                .loaded = loaded,
-                                                .drop = drop,
+                                                .change = change,
                                                 .overlaps = p->be->many_threads,
-                                                .outer = w->job->outer,
-                                                .recompute = l->is_repeatable ? recompute : NULL,
-                                                .validators = l->is_repeatable ? a->validators : 0,
-                                                .data = data };
+                                                .outer = w->job->outer };
     struct pl_collaborative_options o = {
         .device = p->be->note,
         .own_name = w->name,
@@ -374,6 +370,8 @@ static int train_in_swarm(struct swarm_trainer *l, struct swarm *s, const struct
     double began = pl_seconds();
     /* Peers verify each other only if they have the same data: its name goes to the group. */
     int rc = l->is_repeatable ? w->job->source.name(w->job->source.context, data, err) : PL_OK;
+    if (l->is_repeatable)
+        trainer.validation = (struct trainer_validation){ recompute, a->validators, data };
     l->epoch = (int64_t)l->t->step;
     l->shuffled_epoch = -1;
     if (!rc) rc = pl_collaborative_open(&c, &run, NULL, 0, &o, err);

@@ -165,7 +165,7 @@ static int apply_step(struct pl_collaborative *c, struct pl_err *err)
         *err = d->why;
         return d->status;
     }
-    if ((rc = t->apply_delayed(t->context)))
+    if ((rc = t->change(t->context, TRAINER_APPLY, c->epoch)))
         return pl_fail(err, rc, "step: %s", pl_status_name(rc));
     if (d->status) {
         *err = d->why;

@@ -223,11 +223,11 @@ int gather_take_step(struct pl_collaborative *c, struct pl_err *err)
     }
     if (next < 0) return pl_fail(err, next, "step: %s", pl_status_name(next));
     if (round.status && !round.is_alone) {
-        t->drop(t->context);
+        t->change(t->context, TRAINER_DROP, c->epoch);
         return fail_step(c, &round);
     }
     if (next == PL_OUTER_STEP) rc = t->step(t->context, c->epoch, 0, err);
-    else t->drop(t->context);
+    else t->change(t->context, TRAINER_DROP, c->epoch);
     if (rc == PL_EFORMAT && !collaborative_is_hopeless(c)) {
         collaborative_recover(c, err->text);
         return PL_OK;

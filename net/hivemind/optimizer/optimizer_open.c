@@ -189,7 +189,7 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
     struct pl_collaborative *c = context;
     const struct pl_collaborative_trainer *t = &c->trainer;
     float *gradient;
-    int rc = t->recompute(t->context, peer, claim->epoch, claim->samples, &gradient);
+    int rc = t->validation.recompute(t->context, peer, claim->epoch, claim->samples, &gradient);
     int back;
     if (!rc) rc = optimizer_state_get(t->state, tensor, gradient);
     back = optimizer_state_put(t->state, gradient, (const float *const *)c->host);
@@ -216,6 +216,7 @@ static size_t group_size(const struct pl_collaborative *c)
 static int open_averagers(struct pl_collaborative *c, const char *run, struct pl_err *err)
 {
     const struct optimizer_state *state = c->trainer.state;
+    const struct trainer_validation *validation = &c->trainer.validation;
     const struct pl_collaborative_options *o = &c->o;
     struct training_options options = {
         .run = run,
@@ -248,10 +249,10 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .clip = o->clip,
         .verify = o->verify,
         .client_mode = c->member.is_client,
-        .validation = { .validators = c->trainer.validators,
-                        .data = c->trainer.data,
+        .validation = { .validators = validation->validators,
+                        .data = validation->data,
                         /* With delayed updates the trainer is busy with the next batches. */
-                        .recompute = c->trainer.recompute && !o->delay ? recompute : NULL,
+                        .recompute = validation->recompute && !o->delay ? recompute : NULL,
                         .context = c }
     };
     enum pl_compression *method = calloc(state->count + 1, sizeof *method);

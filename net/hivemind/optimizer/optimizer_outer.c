@@ -47,7 +47,7 @@ static int64_t inner_steps_of(const struct pl_collaborative *c, int64_t most)
 
 void local_drop(struct pl_collaborative *c)
 {
-    c->trainer.drop(c->trainer.context);
+    c->trainer.change(c->trainer.context, TRAINER_DROP, c->epoch);
     c->outer.samples = 0;
 }
 

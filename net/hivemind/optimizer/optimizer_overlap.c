@@ -144,7 +144,7 @@ int overlap_take_step(struct pl_collaborative *c, struct pl_err *err)
     if (!rc && next == PL_OUTER_RECEIVE)
         rc = (next = pl_outer_apply(o, t->value, gradient, NULL, 0)) < 0 ? next : PL_OK;
     if (rc) return pl_fail(err, rc, "step: %s", pl_status_name(rc));
-    if (next != PL_OUTER_STEP) t->drop(t->context);
+    if (next != PL_OUTER_STEP) t->change(t->context, TRAINER_DROP, c->epoch);
     else if ((rc = t->step(t->context, c->epoch - 1, 0, err)) != PL_OK) {
         if (rc != PL_EFORMAT || collaborative_is_hopeless(c)) return rc;
         collaborative_recover(c, err->text);

@@ -70,9 +70,8 @@ int collaborative_tensors_add(struct collaborative_tensors *t, const float *cons
 /* --- the trainer ------------------------------------------------------------------------------ */
 
 /* Drops the accumulation. */
-static void drop(void *context)
+static void drop(struct collaborative_tensors *t)
 {
-    struct collaborative_tensors *t = context;
     memset(t->grad, 0, t->total * sizeof *t->grad);
     t->samples = 0;
 }
@@ -137,7 +136,7 @@ static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
         if (!rc) drop(t);
         return rc;
     }
-    /* The step works on a copy: until apply_delayed the model computes with the old parameters. */
+    /* The step works on a copy: until TRAINER_APPLY the model computes with the old parameters. */
     memcpy(t->delayed_value, t->value, t->total * sizeof *t->value);
     rc = step_with(t, t->delayed_value, t->delayed_grad, epoch, err);
     /* A failed step has left half-written parameters: they are never applied. */
@@ -145,18 +144,20 @@ static int step(void *context, int64_t epoch, int delayed, struct pl_err *err)
     return rc;
 }
 
-/* Between two batches, when the model does not compute. Corrections by rounds of the parameters are
- * in the copy already: none is added while a step is under way. */
-static int apply_delayed(void *context)
+static int change(void *context, enum trainer_change change, int64_t epoch)
 {
     struct collaborative_tensors *t = context;
-    if (!t->is_delayed_lost) memcpy(t->value, t->delayed_value, t->total * sizeof *t->value);
+    switch (change) {
+    case TRAINER_APPLY: /* Between two batches, when the model does not compute. Corrections by
+                         * rounds of the parameters are in the copy already: none is added while a
+                         * step is under way. */
+        if (!t->is_delayed_lost) memcpy(t->value, t->delayed_value, t->total * sizeof *t->value);
+        break;
+    case TRAINER_LOADED: break; /* into the flat buffer; the event that follows publishes it */
+    case TRAINER_DROP: drop(t); break;
+    }
     return PL_OK;
 }
-
-/* Nothing to do: the state was written into the flat buffer, and the event that follows
- * publishes it. */
-static int loaded(void *context, int64_t epoch) { return PL_OK; }
 
 /* --- open, close ------------------------------------------------------------------------------ */
 
@@ -236,9 +237,7 @@ int collaborative_tensors_open(struct collaborative_tensors **out,
                                                   .context = t,
                                                   .take_gradient = take_gradient,
                                                   .step = step,
-                                                  .apply_delayed = apply_delayed,
-                                                  .loaded = loaded,
-                                                  .drop = drop,
+                                                  .change = change,
                                                   .overlaps = !o->step };
     *out = t;
     return PL_OK;

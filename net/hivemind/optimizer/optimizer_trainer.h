@@ -4,7 +4,7 @@
  *
  *   undelayed   batches - take_gradient - (averaged) - step
  *   delayed     batches - take_gradient - batches, overlapping with: (averaged) - step
- *               - apply_delayed - batches
+ *               - TRAINER_APPLY - batches
  *
  * All on the caller's thread, unless a comment says otherwise. */
 #ifndef PL_OPTIMIZER_TRAINER_H
@@ -38,36 +38,42 @@ int collaborative_save_factors(struct pl_collaborative *c, struct bytes *out);
 int collaborative_load_factors(struct pl_collaborative *c, const uint8_t *data, size_t n,
                                struct pl_err *err);
 
+/* What the optimizer does to a trainer between its steps. */
+enum trainer_change {
+    TRAINER_APPLY,  /* the result of a delayed step, good or not, becomes the parameters */
+    TRAINER_LOADED, /* a peer's state of this epoch has replaced parameters and moments */
+    TRAINER_DROP    /* what is accumulated is forgotten */
+};
+
+/* For verified rounds: groupmates compute each other's gradients again. Zeros: nobody does. */
+struct trainer_validation {
+    /* Accumulates a peer's first samples of an epoch in place of ours, and takes their mean; the
+     * caller puts our gradient back. Called while nothing else here is under way, perhaps on
+     * another thread. */
+    int (*recompute)(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples,
+                     float **gradient);
+    double validators; /* of a round, on average; see allreduce.h, as data */
+    const char *data;
+};
+
 struct pl_collaborative_trainer {
     struct optimizer_state *state; /* the tensors, and the optimizer over them */
     float *value;                  /* flat, in the memory of state->be */
     void *context;
     /* *gradient becomes the mean of the accumulated gradients, flat. delayed: in a buffer of its
-     * own, where it stays until apply_delayed, while accumulation begins anew. */
+     * own, where it stays until TRAINER_APPLY, while accumulation begins anew. */
     int (*take_gradient)(void *context, int delayed, float **gradient);
     /* The optimizer's step from `epoch` to the next. Undelayed: with the gradient in place,
      * which is zero afterwards. delayed: with the gradient that take_gradient put into its own
      * buffer; the result goes into another one; on a thread of its own if `overlaps`. PL_EFORMAT:
      * the numbers are not finite, and nothing has changed. */
     int (*step)(void *context, int64_t epoch, int delayed, struct pl_err *err);
-    /* The result of a delayed step, good or not, becomes the parameters. */
-    int (*apply_delayed)(void *context);
-    /* A peer's state of this epoch has replaced parameters and moments. */
-    int (*loaded)(void *context, int64_t epoch);
-    /* Drop the accumulation. */
-    void (*drop)(void *context);
+    int (*change)(void *context, enum trainer_change change, int64_t epoch);
     int overlaps; /* 1: a delayed step may overlap with the caller's batches */
-
-    /* For verified rounds, or NULL. Accumulates a peer's first samples of an epoch in place of
-     * ours, and takes their mean; the caller puts our gradient back. Called while nothing else
-     * here is under way, perhaps on another thread. */
-    int (*recompute)(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples,
-                     float **gradient);
+    struct trainer_validation validation;
     /* The state of options.algorithm over `value`, of which `state` gives newcomers a copy; NULL:
      * the optimizer makes it. */
     struct pl_outer *outer;
-    double validators; /* of a round, on average; see allreduce.h, as data */
-    const char *data;
 };
 
 #endif

@@ -80,7 +80,7 @@ void collaborative_warn(struct pl_collaborative *c, const char *text)
 /* Trainer and account together: the samples of a gradient that is gone must not be reported. */
 static void forget_accumulated(struct pl_collaborative *c)
 {
-    c->trainer.drop(c->trainer.context);
+    c->trainer.change(c->trainer.context, TRAINER_DROP, c->epoch);
     memset(&c->now, 0, sizeof c->now);
     c->outer.samples = 0;
 }
@@ -146,7 +146,7 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
     if (!rc && c->outer.state) rc = local_keep_change(c, &change);
     if (!rc) rc = optimizer_state_take(c->trainer.state, c->trainer.value, &c->epoch, &state, err);
     if (!rc && c->outer.state) rc = local_loaded(c, c->epoch == before + 1 ? change : NULL);
-    if (!rc) rc = c->trainer.loaded(c->trainer.context, local_step_number(c));
+    if (!rc) rc = c->trainer.change(c->trainer.context, TRAINER_LOADED, local_step_number(c));
     if (change) c->trainer.state->be->free(change);
     /* Donors confirm each other by hashes; with one donor there is no other to compare with. */
     unconfirmed = state.confirmed < 2;
@@ -216,7 +216,7 @@ int collaborative_correct(struct pl_collaborative *c)
     if (!rc && round.ahead) {
         c->epoch++;
         training_raise_epoch(c->training);
-        rc = c->trainer.loaded(c->trainer.context, local_step_number(c));
+        rc = c->trainer.change(c->trainer.context, TRAINER_LOADED, local_step_number(c));
     }
     report_round(c, &e, &round);
     return rc;

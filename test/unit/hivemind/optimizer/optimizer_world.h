@@ -156,9 +156,8 @@ static int batch(struct peer *p, int64_t *samples, double *loss, struct pl_err *
     return PL_OK;
 }
 
-static void drop(void *context)
+static void drop(struct peer *p)
 {
-    struct peer *p = context;
     assert_int_equal(be.fill(p->grad, 0, N), PL_OK);
     p->samples = 0;
 }
@@ -219,15 +218,15 @@ static int step_delayed(struct peer *p, int64_t epoch, struct pl_err *err)
     return rc;
 }
 
-static int apply_delayed(void *context)
+static int change(void *context, enum trainer_change change, int64_t epoch)
 {
     struct peer *p = context;
+    if (change == TRAINER_DROP) drop(p);
+    if (change != TRAINER_APPLY) return PL_OK;
     put_down(p, 'i', 0);
     p->steps++;
     return be.copy(p->value, p->delayed_value, N);
 }
-
-static int loaded(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
 
 static void report(void *context, const struct pl_collaborative_event *e)
 {
@@ -252,9 +251,7 @@ static void *train_loop(void *context)
                                                 .context = p,
                                                 .take_gradient = take_gradient,
                                                 .step = step,
-                                                .apply_delayed = apply_delayed,
-                                                .loaded = loaded,
-                                                .drop = drop,
+                                                .change = change,
                                                 .overlaps = 1 };
     const struct pl_collaborative_node node = { &p->swarm, &p->key };
     struct pl_collaborative_run run = { .name = "delay", .node = &node };
