@@ -68,7 +68,7 @@ int pl_trainer_snapshot(struct pl_trainer *t)
     return rc;
 }
 
-static int forget_samples(struct pl_trainer *t)
+int pl_trainer_drop(struct pl_trainer *t)
 {
     const struct pl_params *p = &t->model->params;
     int rc = t->replicas ? pl_replicas_drop(t->replicas) : PL_OK;
@@ -86,7 +86,7 @@ static int roll_back(struct pl_trainer *t)
         rc = pl_optimizer_state_put(t->optimizer, i, t->good_state[i]);
     pl_optimizer_set_steps(t->optimizer, t->good_steps);
     t->step = t->good_step;
-    return rc ? rc : forget_samples(t);
+    return rc ? rc : pl_trainer_drop(t);
 }
 
 int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *codes, int B,
@@ -99,7 +99,7 @@ int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *cod
     if (rc) return rc;
     if (!isfinite(loss.total)) {
         uint64_t lost = t->samples + (uint64_t)B;
-        rc = forget_samples(t);
+        rc = pl_trainer_drop(t);
         return rc ? rc
                   : pl_fail(
                         err, PL_EFORMAT,
@@ -163,7 +163,7 @@ int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct
         t->step++;
         if (report) *report = r;
     }
-    back = ruined ? roll_back(t) : forget_samples(t);
+    back = ruined ? roll_back(t) : pl_trainer_drop(t);
     return back ? back : rc;
 }
 
@@ -183,7 +183,7 @@ int pl_trainer_begin_delayed(struct pl_trainer *t)
     t->delayed_samples = t->samples;
     t->delayed_sum = t->sum;
     t->delayed_lost = t->delayed_ruined = 0;
-    return forget_samples(t);
+    return pl_trainer_drop(t);
 }
 
 int pl_trainer_step_delayed(struct pl_trainer *t, struct pl_train_report *report,

@@ -48,6 +48,9 @@ void pl_trainer_close(struct pl_trainer *t);
 int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *codes, int B,
                    struct pl_err *err);
 
+/* Forgets what was accumulated since the last step, on every device. */
+int pl_trainer_drop(struct pl_trainer *t);
+
 /* The mean of the accumulated gradients, in place in the parameters' gradients; a swarm averages it
  * with weight t->samples. */
 int pl_trainer_mean(struct pl_trainer *t);

@@ -167,11 +167,8 @@ static void end_outer_step(struct swarm_trainer *l)
  * be those. */
 static int drop(struct swarm_trainer *l)
 {
-    const struct pl_params *p = &l->t->model->params;
-    l->t->samples = 0;
-    memset(&l->t->sum, 0, sizeof l->t->sum);
     l->shuffled_epoch = -1;
-    return p->be->fill(p->grad, 0, p->total);
+    return pl_trainer_drop(l->t);
 }
 
 static int change(void *context, enum trainer_change change, int64_t epoch)

@@ -254,10 +254,15 @@ static void compare_devices(int devices)
     pl_rng_init(&rng, 5, 1);
     for (size_t i = 0; i < PL_COUNT(batches); i++) {
         double square = 0, difference = 0;
-        for (int k = 0; k < 2; k++) {
-            int B = batches[i][k];
+        for (int k = -1; k < 2; k++) {
+            int B = k < 0 ? 4 : batches[i][k];
             for (int j = 0; j < B * 5; j++) text[j] = (int32_t)pl_rng_below(&rng, 9);
             for (int j = 0; j < B * 9; j++) codes[j] = (int32_t)pl_rng_below(&rng, 5);
+            if (k < 0) { /* what is dropped leaves nothing behind on any device */
+                assert_int_equal(pl_trainer_add(b, text, codes, B, &err), PL_OK);
+                assert_int_equal(pl_trainer_drop(b), PL_OK);
+                continue;
+            }
             assert_int_equal(pl_trainer_add(a, text, codes, B, &err), PL_OK);
             assert_int_equal(pl_trainer_add(b, text, codes, B, &err), PL_OK);
         }
