@@ -10,7 +10,7 @@
 #include "cmd/train/train_agree.h"
 #include "cmd/train/train_data.h"
 #include "cmd/train/train_job.h"
-#include "cmd/train/train_log.h"
+#include "cmd/common/train_log.h"
 #include "cmd/train/train_swarm.h"
 #include "data/models/checkpoint.h"
 #include "data/files/file.h"

@@ -13,7 +13,7 @@
 #include "cmd/common/progress_line.h"
 #include "cmd/common/process_memory.h"
 #include "cmd/common/outputs.h"
-#include "cmd/train/train_log.h"
+#include "cmd/common/train_log.h"
 #include "data/models/gpt2_file.h"
 #include "data/models/weights.h"
 #include "ref/schedule.h"

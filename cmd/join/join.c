@@ -14,7 +14,7 @@
 #include "cmd/doctor/preflight.h"
 #include "cmd/train/train.h"
 #include "cmd/train/train_agree.h"
-#include "cmd/train/train_manifest.h"
+#include "cmd/common/train_manifest.h"
 
 #include <openssl/rand.h>
 #include <stdio.h>

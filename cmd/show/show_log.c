@@ -2,7 +2,7 @@
  * dots, two by four in a character, with a logarithmic scale of the loss. Where the locale has no
  * UTF-8, a character is one dot. */
 #include "show.h"
-#include "cmd/train/train_log.h"
+#include "cmd/common/train_log.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "cmd/common/compute.h"
 #include "cmd/common/interrupt.h"
 #include "cmd/common/progress_line.h"
-#include "train_log.h"
+#include "cmd/common/train_log.h"
 #include "data/files/file.h"
 #include "data/files/json.h"
 #include "data/models/checkpoint.h"

@@ -9,7 +9,7 @@
 #include "train_swarm.h"
 #include "averaging_time.h"
 #include "swarm_events.h"
-#include "train_manifest.h"
+#include "cmd/common/train_manifest.h"
 #include "train_rounds.h"
 #include "cmd/common/outputs.h"
 #include "cmd/common/swarm_messages.h"
