@@ -1,7 +1,7 @@
 /* fast.h - what the files of this folder share: threads, precision, kernels chosen at run time.
  *
- * Results never depend on the number of threads: work is split by its sizes alone, one thread
- * computes each piece, and partial sums are added in the order of the pieces. */
+ * Results never depend on the number of threads: a sum is split by its sizes alone, one thread
+ * computes each part, and the parts are added in order. */
 #ifndef PL_FAST_H
 #define PL_FAST_H
 

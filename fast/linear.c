@@ -1,7 +1,8 @@
 /* linear.c - the linear layer: a GEMM in tiles of the result, one thread each. Tiles of about 640 x
- * 512 run at the speed of the whole GEMM and occupy many cores; an even number of them divides
- * evenly. A weight gradient has few rows and columns but a long sum, so the sum is split too
- * (split-k), and the parts are added in order. All boundaries depend on the sizes alone.
+ * 512 occupy many cores; an even number of them divides evenly. Each tile packs its columns of B,
+ * so with few threads tiles are taller; no boundary of a tile enters a sum. A weight gradient has
+ * few rows and columns but a long sum, so the sum is split too (split-k), and the parts are added
+ * in order: their boundaries depend on the sizes alone.
  *
  * With a few rows (generation) the GEMM only reads W once, and packing W would cost more than
  * multiplying: these go to gemm_skinny.c. */
@@ -10,6 +11,7 @@
 
 #define ROWS 640
 #define COLS 512
+#define TILES 4            /* tiles for each thread, at least, before they become taller */
 #define TASKS 8            /* tiles or parts per GEMM, at least, if its sum is long enough */
 #define TERMS 256          /* terms in a part of a sum, at least */
 #define SLOT_MAX (1 << 19) /* floats of a result that may be held several times */
@@ -34,11 +36,19 @@ static struct grid grid_of(int m, int n)
     return (struct grid){ even(fast_chunk_count(m, ROWS)), even(fast_chunk_count(n, COLS)) };
 }
 
+/* Fewer and taller tiles, as far as they occupy this many threads. */
+static struct grid taller(struct grid g, int threads)
+{
+    int least = threads > 1 ? TILES * threads : 1;
+    while (g.down % 2 == 0 && g.down / 2 * g.across >= least) g.down /= 2;
+    return g;
+}
+
 /* The whole GEMM (m,n) in tiles. bias (n) or NULL; add is ignored if there is a bias. */
 static void gemm_float32(int ta, int tb, int m, int n, int k, const float *a, int lda,
                          const float *b, int ldb, const float *bias, int add, float *c)
 {
-    struct grid g = grid_of(m, n);
+    struct grid g = taller(grid_of(m, n), fast_threads());
 #pragma omp parallel for schedule(dynamic, 1) \
     num_threads(fast_threads()) if ((double)m * n * k > SMALL)
     for (int i = 0; i < g.down * g.across; i++) {
