@@ -4,6 +4,7 @@
 #include "cmd.h"
 #include "cmd/common/json_event.h"
 #include "cmd/common/plural.h"
+#include "cmd/options/checks.h"
 
 #include "data/files/file.h"
 #include "net/http/authority/authority_server.h"
@@ -19,11 +20,27 @@
 #define PEM_MAX 65536
 
 struct requests {
-    const char *key, *allow, *invite, *name, *address, *cert, *cert_key, *coordinator;
+    const char *key, *allow, *invite, *name, *address, *cert, *cert_key;
+    char coordinator_ip[64];
+    int coordinator_port;
     int64_t port;
     double life_s;
     int json;
 };
+
+static int take_coordinator(void *options, const char *name, const char *value, struct pl_err *err)
+{
+    struct requests *w = options;
+    const char *colon = strrchr(value, ':');
+    const size_t n = colon ? (size_t)(colon - value) : 0;
+    int64_t port = 0;
+    snprintf(w->coordinator_ip, sizeof w->coordinator_ip, "%.*s", (int)n, value);
+    if (n >= sizeof w->coordinator_ip || check_ip(w->coordinator_ip, NULL) ||
+        option_integer(&port, colon + 1, 1, 65535, NULL))
+        return pl_fail(err, PL_EUSE, "'%.80s' is not IP:PORT", value);
+    w->coordinator_port = (int)port;
+    return PL_OK;
+}
 
 #define OPTIONS struct requests
 static const struct option_row rows[] = {
@@ -31,11 +48,12 @@ static const struct option_row rows[] = {
       "private key of the authority, created if the file is missing; keep it secret" },
     { "allow", "FILE", NULL, OPT_PATH(allow),
       "list of users, one per line: name and SHA-256 of the user's secret" },
-    { "invite", "USER", NULL, OPT_TEXT(invite),
+    { "invite", "USER", NULL, OPT_TEXT_CHECKED(invite, authority_check_user),
       "add a user to the list, print the user's secret, and exit" },
     { "life", "SECONDS", "3600", OPT_SECONDS(life_s, 2 * AUTH_RENEW_BEFORE, 30 * 86400.0),
       "lifetime of a token; peers renew theirs in time" },
-    { "address", "IP", NULL, OPT_TEXT(address), "address to listen on (default: 0.0.0.0)" },
+    { "address", "IP", NULL, OPT_TEXT_CHECKED(address, check_ip),
+      "address to listen on (default: 0.0.0.0)" },
     { "port", "PORT", "8443", OPT_INTEGER(port, 0, 65535),
       "port to listen on; 0 takes any free one" },
     { "name", "NAME", "localhost", OPT_TEXT(name), "host name in the certificate" },
@@ -43,7 +61,7 @@ static const struct option_row rows[] = {
       "TLS certificate (PEM), with --cert-key. Without it one is made for --name and kept next "
       "to the key, in FILE.crt and FILE.tls; users pass FILE.crt to --authority-ca" },
     { "cert-key", "FILE", NULL, OPT_PATH(cert_key), "private key of the certificate (PEM)" },
-    { "coordinator", "IP:PORT", NULL, OPT_TEXT(coordinator),
+    { "coordinator", "IP:PORT", NULL, OPT_CALL(take_coordinator),
       "address of a bootstrap peer, which hivemind's scripts ask the authority for" },
     { "json", NULL, NULL, OPT_FLAG(json), "print events as lines of JSON" },
     { 0 },
@@ -181,34 +199,24 @@ static void watch(struct authority_server *s, const struct requests *w, const si
     }
 }
 
-static int split_coordinator(struct authority *a, char ip[64], const char *text, struct pl_err *err)
-{
-    const char *colon = text ? strrchr(text, ':') : NULL;
-    long port = colon ? strtol(colon + 1, NULL, 10) : 0;
-    if (!text) return PL_OK;
-    if (!colon || colon == text || colon - text >= 64 || port < 1 || port > 65535)
-        return pl_fail(err, PL_EUSE, "--coordinator: '%.80s' is not IP:PORT", text);
-    snprintf(ip, 64, "%.*s", (int)(colon - text), text);
-    a->coordinator_ip = ip;
-    a->coordinator_port = (int)port;
-    return PL_OK;
-}
-
 static int serve(const struct requests *w, struct pl_err *err)
 {
     struct rsa_key key = { 0 };
-    struct authority a = { .key = &key, .life_s = w->life_s };
+    struct authority a = { .key = &key,
+                           .life_s = w->life_s,
+                           .coordinator_ip = w->coordinator_port ? w->coordinator_ip : NULL,
+                           .coordinator_port = w->coordinator_port };
     struct authority_server *s = NULL;
-    char *cert = NULL, *cert_key = NULL, crt_path[1024], ip[64];
+    char *cert = NULL, *cert_key = NULL, crt_path[1024];
     sigset_t ends;
-    int rc = split_coordinator(&a, ip, w->coordinator, err);
+    int rc;
     /* blocked before the server's thread begins, so that only watch() sees them */
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     signal(SIGPIPE, SIG_IGN);
-    if (!rc) rc = load_key(&key, w->key, err);
+    rc = load_key(&key, w->key, err);
     if (!rc) rc = load_certificate(&cert, &cert_key, crt_path, w, err);
     if (!rc)
         rc = authority_server_open(&s, &a, w->allow, w->address, (int)w->port, cert, cert_key, err);

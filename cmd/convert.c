@@ -33,7 +33,7 @@ static int run_convert(int argc, char **argv)
         pl_safetensors_close(f);
     }
     if (rc) fprintf(stderr, "potluck convert: %s\n", err.text);
-    return rc == PL_EUSE ? 2 : rc != 0;
+    return command_status(rc);
 }
 
 const struct command command_convert = {

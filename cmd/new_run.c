@@ -14,6 +14,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A manifest's name of a run is part of file names and of shells' words, too: narrower than what
+ * hivemind takes. */
+static int check_name(const char *text, struct pl_err *err)
+{
+    const char *p = text;
+    while (*p > ' ' && *p <= '~' && *p != '.') p++;
+    if (*text && !*p && p - text <= MANIFEST_TEXT_MAX) return PL_OK;
+    return pl_fail(err, PL_EUSE,
+                   "'%.60s' is not a name of up to %d ASCII characters, without spaces and dots",
+                   text, MANIFEST_TEXT_MAX);
+}
+
 #define ANSWER_MAX 1024 /* characters of an answer: a path, or a URL */
 
 struct new_run { /* train is first: train_take_data takes it for that */
@@ -24,7 +36,7 @@ struct new_run { /* train is first: train_take_data takes it for that */
 
 #define OPTIONS struct new_run
 static const struct option_row rows[] = {
-    { "run", "ID", NULL, OPT_TEXT(train.swarm.run),
+    { "run", "ID", NULL, OPT_TEXT_CHECKED(train.swarm.run, check_name),
       "name of the run; with it, no question is asked" },
     { NULL, NULL, NULL, OPT_TABLE(train, train_model_rows), NULL },
     { "data", "URL", NULL, OPT_CALL_FILE(train_take_data),
@@ -75,20 +87,12 @@ static int read_answer(char answer[ANSWER_MAX], const char *question, const char
     return PL_OK;
 }
 
-static int is_name(const char *text, struct pl_err *err)
-{
-    for (const char *p = text; *p; p++)
-        if (*p <= ' ' || *p > '~' || *p == '.')
-            return pl_fail(err, PL_EUSE, "ASCII characters, without spaces and dots");
-    if (strlen(text) <= MANIFEST_TEXT_MAX) return PL_OK;
-    return pl_fail(err, PL_EUSE, "at most %d characters", MANIFEST_TEXT_MAX);
-}
-
 static int ask_name(struct new_run *r, struct pl_err *err)
 {
     struct pl_err why;
     int rc;
-    while (!(rc = read_answer(r->run, "name of the run", "my-run", err)) && is_name(r->run, &why))
+    while (!(rc = read_answer(r->run, "name of the run", "my-run", err)) &&
+           check_name(r->run, &why))
         fprintf(stderr, "  %s\n", why.text);
     r->train.swarm.run = r->run;
     return rc;
@@ -157,11 +161,6 @@ static int write_manifest(struct new_run *r, struct run_manifest *m, struct pl_e
     struct pl_dalle_config config;
     char path[4200];
     int rc;
-    if (is_name(w->swarm.run, err) || !*w->swarm.run)
-        return pl_fail(err, PL_EUSE,
-                       "--run: expected a name of up to %d ASCII characters, without spaces and "
-                       "dots",
-                       MANIFEST_TEXT_MAX);
     train_round_steps(w);
     if ((rc = pl_dalle_config_find(&config, w->config, err))) return rc;
     if (!w->data.paths &&

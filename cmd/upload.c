@@ -3,6 +3,7 @@
 #include "cmd/common/environment.h"
 #include "cmd/common/interrupt.h"
 #include "cmd/common/progress_line.h"
+#include "cmd/options/checks.h"
 #include "net/http/upload/upload.h"
 
 #include <math.h>
@@ -95,7 +96,7 @@ static int send_file(struct options *all, const char *path)
 
 #define OPTIONS struct options
 static const struct option_row rows[] = {
-    { "to", "URL", NULL, OPT_TEXT(to),
+    { "to", "URL", NULL, OPT_TEXT_CHECKED(to, check_url),
       "where to send the files: WebDAV, a presigned S3 address, or another server that accepts "
       "PUT" },
     { "tus", NULL, NULL, OPT_FLAG(tus), "the server speaks the tus protocol" },

@@ -9,14 +9,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GPUS_MAX 64 /* more than any machine has, so that a wrong list ends */
+
+/* "3": devices 0 to 2. "0,2", or "2," for one: their numbers. Returns how many; 0: neither. */
+static int read_gpus(int number[GPUS_MAX], const char *text)
+{
+    int count = 0;
+    if (!strchr(text, ',')) {
+        long n = strtol(text, NULL, 10);
+        if (n > GPUS_MAX) return 0;
+        for (; count < n; count++) number[count] = count;
+        return count;
+    }
+    while (*text) {
+        char *end;
+        long n = strtol(text, &end, 10);
+        if (end == text || n > INT_MAX || count == GPUS_MAX) return 0;
+        number[count++] = (int)n;
+        text = *end == ',' ? end + 1 : end;
+    }
+    return count;
+}
+
 static int take_gpus(void *options, const char *name, const char *value, struct pl_err *err)
 {
     struct compute *c = options;
+    int number[GPUS_MAX];
     c->gpus = value;
-    if (*value && (strspn(value, "0123456789,") == strlen(value) || !strcmp(value, "all")))
+    if (!strcmp(value, "all") || (!value[strspn(value, "0123456789,")] && read_gpus(number, value)))
         return PL_OK;
-    return pl_fail(err, PL_EUSE, "'%.40s' is neither a number, nor all, nor a list such as 0,2",
-                   value);
+    return pl_fail(err, PL_EUSE,
+                   "'%.40s' is neither a number from 1 to %d, nor all, nor a list such as 0,2",
+                   value, GPUS_MAX);
 }
 
 static const char *const backends[] = { "auto", "ref", "fast", "cuda", NULL };
@@ -38,32 +62,15 @@ const struct option_row compute_rows[] = {
     { 0 },
 };
 
-#define GPUS_MAX 64 /* more than any machine has, so that a wrong list ends */
-
 static int choose_gpus(const struct pl_backend *be, struct compute *c, struct pl_err *err)
 {
     int number[GPUS_MAX], count = 0;
-    const char *at = c->gpus;
-    char *end;
-    if (strchr(at, ',')) {
-        for (; *at && count < GPUS_MAX; at = *end == ',' ? end + 1 : end) {
-            long n = strtol(at, &end, 10);
-            if (end == at || n > INT_MAX) break;
-            number[count++] = (int)n;
-        }
-        if (*at) return pl_fail(err, PL_EUSE, "--gpus: '%.40s' is not a list such as 0,2", c->gpus);
-    } else {
-        long n = strcmp(at, "all") ? strtol(at, NULL, 10) : pl_device_count(be);
-        if (n < 1 || n > GPUS_MAX)
-            return pl_fail(err, PL_EUSE,
-                           "--gpus: '%.40s' is not a number from 1 to "
-                           "%d",
-                           at, GPUS_MAX);
-        for (; count < n; count++) number[count] = count;
-    }
+    if (strcmp(c->gpus, "all")) count = read_gpus(number, c->gpus);
+    else
+        for (; count < pl_device_count(be) && count < GPUS_MAX; count++) number[count] = count;
     c->devices = count;
-    if (!pl_set_devices(be, number, count)) return PL_OK;
-    return pl_fail(err, PL_EUSE, "--gpus %.40s: backend %s: %s", c->gpus, be->name,
+    if (count && !pl_set_devices(be, number, count)) return PL_OK;
+    return pl_fail(err, PL_EDEVICE, "--gpus %.40s: backend %s: %s", c->gpus, be->name,
                    be->memory_error()[0] ? be->memory_error() : "has no devices to choose from");
 }
 

@@ -24,12 +24,7 @@ static int report(const struct pl_backend *be, struct pair_options *pair, const 
     struct pl_backend fast;
     struct pl_err err;
     long failed;
-    int rc;
-    if ((rc = conform_report_path(path, &err))) {
-        rc = rc == PL_EUSE ? 2 : 1;
-        goto say;
-    }
-    rc = 1;
+    int rc = 1;
     if (pl_backend_open(&fast, "fast", &err)) printf("fast is left out: %s\n", err.text);
     else if (strcmp(be->name, fast.name)) pair->baseline = &fast;
     pair->timing = PAIR_CHECK_AND_TIME;
@@ -110,9 +105,10 @@ static int run_conform(int argc, char **argv)
         command_misused("conform", "--bench cannot be combined with --golden or --report");
         return 2;
     }
-    if (pl_backend_open(&be, o.backend, &err)) {
+    if ((o.page && (status = conform_report_path(o.page, &err))) ||
+        (status = pl_backend_open(&be, o.backend, &err) ? PL_EDEVICE : PL_OK)) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
-        return 1;
+        return command_status(status);
     }
     if (o.peer.address) return conform_peer(&o.peer, &be, o.page);
     printf("backend %s\n", be.note);

@@ -4,14 +4,13 @@
 #include "conform_report.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/options/averaging_options.h"
+#include "cmd/options/checks.h"
 
 #include "test/peer/walk.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#define RUN_MAX 200 /* characters: with a suffix it fits a group key */
 
 /* A line on the terminal, and in the report if there is one. */
 static void put(struct walk *w, const char *word, const char *result, const char *section,
@@ -48,10 +47,10 @@ void walk_skip(struct walk *w, const char *section, const char *what, const char
 
 #define OPTIONS struct conform_peer
 const struct option_row conform_peer_rows[] = {
-    { "peer", "MULTIADDR", NULL, OPT_TEXT(address),
+    { "peer", "MULTIADDR", NULL, OPT_TEXT_CHECKED(address, swarm_check_peer_address),
       "test a live peer of any implementation. Records that we store there have random keys and "
       "expire within seconds; its averagers meet us as a client with weight 0" },
-    { "run", "ID", NULL, OPT_TEXT(run),
+    { "run", "ID", NULL, OPT_TEXT_CHECKED(run, check_run),
       "also test the averagers of a peer that trains this run. If it trains alone, we report "
       "ourselves as the run's second peer until the end: otherwise it would not average" },
     { "prefix", "P", NULL, OPT_TEXT(prefix), "also test an averager with this prefix" },
@@ -72,8 +71,6 @@ int conform_peer_misused(const struct conform_peer *o, int something_else)
 {
     if (o->address && something_else)
         return command_misused("conform", "--peer does not go with --golden");
-    if (o->run && strlen(o->run) > RUN_MAX)
-        return command_misused("conform", "--run: the name is too long");
     if (!o->address && (o->run || o->prefix))
         return command_misused("conform", "--run and --prefix go with --peer");
     return PL_OK;
@@ -106,10 +103,9 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be, const char
                 err.text[0] ? err.text : "no /p2p/ID at its end");
         return 2;
     }
-    if (page && (conform_report_path(page, &err) ||
-                 conform_report_open_peer(&report, o->address, o->run, o->prefix, &err))) {
+    if (page && conform_report_open_peer(&report, o->address, o->run, o->prefix, &err)) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
-        return 2;
+        return 1;
     }
     if (page) w.report = &report;
     if (o->run) validators_add_run(&validators, o->run); /* its only guards: there is space */

@@ -2,6 +2,7 @@
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "dash_folder.h"
+#include "cmd/options/checks.h"
 #include "cmd/options/join_options.h"
 #include "cmd/common/json_event.h"
 #include "cmd/join/join_page.h"
@@ -37,9 +38,10 @@ struct dash {
 
 #define OPTIONS struct dash
 static const struct option_row rows[] = {
-    { "join", "MULTIADDR", NULL, OPT_LIST(join),
+    { "join", "MULTIADDR", NULL, OPT_LIST_CHECKED(join, swarm_check_peer_address),
       "address of a peer of the swarm; may be repeated (default: no swarm)" },
-    { "run", "ID", NULL, OPT_TEXT(run), "name of the run, under which its peers report" },
+    { "run", "ID", NULL, OPT_TEXT_CHECKED(run, check_run),
+      "name of the run, under which its peers report" },
     { "folder", "DIR", NULL, OPT_PATH(folder),
       "output folder of a training on this machine: the page offers its checkpoints, shows its "
       "drawings and, without --join, its loss" },
@@ -54,7 +56,7 @@ static const struct option_row rows[] = {
       "steps of the whole run, to estimate the time that is left (default: not known)" },
     { "port", "PORT", "8000", OPT_INTEGER(port, 0, 65535),
       "port of the web server; 0 takes any free one" },
-    { "address", "IP", NULL, OPT_TEXT(address),
+    { "address", "IP", NULL, OPT_TEXT_CHECKED(address, check_ip),
       "address to listen on (default: 127.0.0.1, for this machine only)" },
     { "allowed-host", "NAME", NULL, OPT_LIST(host),
       "another host name, of this machine or of a proxy, under which browsers may request the "
@@ -72,14 +74,11 @@ static const struct option_row rows[] = {
 
 static int check(struct dash *o)
 {
-    struct stat st;
     if (o->host.count > HTTP_HOSTS_MAX - 1) /* --address is the first */
         return command_misused("dash", "--allowed-host: at most %d of them", HTTP_HOSTS_MAX - 1);
     if (o->join.count && !o->run)
         return command_misused("dash",
                                "--run is missing: the name under which the swarm's peers report");
-    if (o->folder && (stat(o->folder, &st) || !S_ISDIR(st.st_mode)))
-        return command_misused("dash", "--folder: '%.100s' is not a folder", o->folder);
     if (!o->target_batch && o->join.count) o->target_batch = 64; /* train's and peer's default */
     if (!o->run && o->folder) { /* its name, not its path: others read it */
         const char *slash = strrchr(o->folder, '/');
@@ -239,9 +238,14 @@ static int run_dash(int argc, char **argv)
     struct validators validators = { 0 };
     struct pl_err err;
     sigset_t ends;
+    struct stat st;
     int rc;
     if (options_parse(&command_dash, &o, argc, argv, NULL, &rc)) return rc;
     if (check(&o)) return 2;
+    if (o.folder && (stat(o.folder, &st) || !S_ISDIR(st.st_mode))) {
+        fprintf(stderr, "potluck dash: --folder: '%.100s' is not a folder\n", o.folder);
+        return 1;
+    }
     if (keys(&o, &validators)) {
         command_misused("dash", "--run: the name is too long");
         return 2;

@@ -211,7 +211,7 @@ static int bench(const struct dht_options *o, struct swarm *s, const struct swar
 
 #define OPTIONS struct dht_options
 static const struct option_row rows[] = {
-    { "join", "MULTIADDR", NULL, OPT_LIST(join),
+    { "join", "MULTIADDR", NULL, OPT_LIST_CHECKED(join, swarm_check_peer_address),
       "address of a peer of the swarm, with /p2p/ID at its end; may be repeated" },
     { "latest", NULL, NULL, OPT_FLAG(latest),
       "get: ask all of the nearest nodes and take the newest record" },

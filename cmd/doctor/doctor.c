@@ -2,6 +2,7 @@
 #include "preflight.h"
 #include "preflight_ask.h"
 #include "cmd/cmd.h"
+#include "cmd/options/checks.h"
 #include "cmd/options/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
@@ -21,7 +22,8 @@ struct doctor_options {
 #define OPTIONS struct doctor_options
 static const struct option_row rows[] = {
     { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
-    { "run", "ID", NULL, OPT_TEXT(run), "run to look for: says whether any peer trains it" },
+    { "run", "ID", NULL, OPT_TEXT_CHECKED(run, check_run),
+      "run to look for: says whether any peer trains it" },
     { "target-batch", "N", NULL, OPT_INTEGER(target_batch, 1, 1 << 20),
       "target batch that you will train with; it is compared with that of the other peers" },
     { "model", "NAME", "run", OPT_TEXT(model),

@@ -146,17 +146,12 @@ static char *folder_of(const char *path)
 
 static int named_size(struct pl_gpt2_config *c, const char *name, struct pl_err *err)
 {
-    struct pl_err why;
     for (size_t i = 0; i < PL_COUNT(small); i++)
         if (!strcmp(small[i].name, name)) {
             *c = small[i].config;
             return PL_OK;
         }
-    return pl_gpt2_named(c, name, &why)
-               ? pl_fail(err, PL_EUSE,
-                         "--size: no '%.40s': tiny, small, gpt2, gpt2-medium, gpt2-large, gpt2-xl",
-                         name)
-               : PL_OK;
+    return pl_gpt2_named(c, name, err);
 }
 
 /* From a file, or from random values with as many ids as the vocabulary has. */
@@ -210,7 +205,7 @@ static const char *const activations[] = { "recomputed", "stored", NULL };
 static const struct option_row rows[] = {
     { "model", "PATH", NULL, OPT_PATH(model),
       "GPT-2 checkpoint in the hub's format, or its folder with vocab.json and merges.txt" },
-    { "size", "S", "tiny", OPT_TEXT_OF(size, sizes),
+    { "size", "S", "tiny", OPT_NAME(size, sizes),
       "without --model, train this size from random initial values: tiny (4 blocks of width "
       "128), small, gpt2, gpt2-medium, gpt2-large or gpt2-xl" },
     { "vocab", "DIR", NULL, OPT_PATH(vocab),

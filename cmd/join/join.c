@@ -67,11 +67,11 @@ const struct command command_join = {
 /* Before anybody is called: a misspelt ID needs no network to be refused. */
 static int name_signer(struct join *j, struct pl_err *err)
 {
-    int rc;
+    if (swarm_check_peer_address(j->train.join.join.item[0], err)) return PL_EUSE;
     if (!j->maker) return train_manifest_named(&j->signer, j->train.join.join.item[0], err);
-    if ((rc = peer_id_from_text(&j->signer, j->maker, strlen(j->maker))))
-        pl_fail(err, rc, "--maker: expected a peer ID, got '%.80s'", j->maker);
-    return rc;
+    if (peer_id_from_text(&j->signer, j->maker, strlen(j->maker)))
+        return pl_fail(err, PL_EUSE, "--maker: expected a peer ID, got '%.80s'", j->maker);
+    return PL_OK;
 }
 
 static int find_manifest(struct join *j, struct swarm *s, struct pl_err *err)
@@ -151,7 +151,7 @@ static int check_memory(struct join *j, double *need, double *have, struct pl_me
     struct pl_backend be;
     struct pl_optimizer_options optimizer = { .host = NULL };
     struct pl_memory_plan plan;
-    if (compute_open(&be, &compute, "join")) return PL_EUSE;
+    if (compute_open(&be, &compute, "join")) return PL_EDEVICE;
     train_optimizer_named(&optimizer, m->optimizer);
     optimizer.host = j->train.offload ? &be : NULL;
     train_memory_plan(&plan, &m->config, j->train.job.micro_batch ? j->train.job.micro_batch : 1,
@@ -168,7 +168,7 @@ static int show(struct join *j, struct pl_err *err)
     struct pl_memory_use use;
     double need, have;
     peer_id_text(signer, &j->found.peer);
-    if (check_memory(j, &need, &have, &use)) return pl_fail(err, PL_EUSE, "no backend");
+    if (check_memory(j, &need, &have, &use)) return pl_fail(err, PL_EDEVICE, "no backend");
     if (j->train.swarm.json) show_json(j, signer, need, have);
     else if (!j->train.job.quiet || j->show) show_text(j, signer, &use, need, have);
     if (have > 0 && need > have && !j->show && !j->train.swarm.no_check)
@@ -227,13 +227,15 @@ static int join(struct join *j, const char *address)
     struct pl_err err = { "" };
     int rc = take_address(j, address, &err);
     if (!rc) rc = name_signer(j, &err);
+    const int status = rc ? command_status(rc) : 1; /* what the run refuses is no misuse */
     if (!rc) rc = visit(j, &err);
     if (!rc) rc = show(j, &err);
     if (!rc && !j->show) rc = take_options(j, &err);
     if (!rc && !j->show && j->train.data_seed < 0) rc = draw_seed(&j->train.data_seed, &err);
     if (rc) fprintf(stderr, "potluck join: %s\n", err.text);
     if (rc && j->train.swarm.json) json_event_error("join", err.text);
-    return rc || j->show ? rc != 0 : train_run(&j->train);
+    if (rc) return status;
+    return j->show ? 0 : train_run(&j->train);
 }
 
 static int run_join(int argc, char **argv)

@@ -1,9 +1,10 @@
 /* join_options.c - the rows of join_options.h, and how they become a swarm's options. */
 #include "join_options.h"
+#include "checks.h"
 
 #define OPTIONS struct membership
 const struct option_row membership_rows[] = {
-    { "authority", "URL", NULL, OPT_TEXT(authority),
+    { "authority", "URL", NULL, OPT_TEXT_CHECKED(authority, check_url),
       "in a moderated swarm, the server that gives access tokens (https://...); see potluck "
       "authority" },
     { "token-file", "FILE", NULL, OPT_PATH(token_file),
@@ -16,11 +17,11 @@ const struct option_row membership_rows[] = {
 
 #define OPTIONS struct join_options
 const struct option_row join_rows[] = {
-    { "join", "MULTIADDR", NULL, OPT_LIST(join),
+    { "join", "MULTIADDR", NULL, OPT_LIST_CHECKED(join, swarm_check_peer_address),
       "address of a bootstrap peer, which may be any peer of the swarm; may be repeated" },
-    { "listen", "MULTIADDR", NULL, OPT_LIST(listen),
+    { "listen", "MULTIADDR", NULL, OPT_LIST_CHECKED(listen, swarm_check_own_address),
       "where to listen; may be repeated (default: /ip4/0.0.0.0/tcp/0, any free port)" },
-    { "announce", "MULTIADDR", NULL, OPT_LIST(announce),
+    { "announce", "MULTIADDR", NULL, OPT_LIST_CHECKED(announce, swarm_check_own_address),
       "address to advertise instead of our own, for a peer behind a router; may be repeated" },
     { "identity", "FILE", NULL, OPT_PATH(identity),
       "private key of our peer ID, created if the file is missing (default: a new key each time)" },

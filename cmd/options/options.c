@@ -74,7 +74,8 @@ static int store(const struct option_row *row, void *options, const char *text, 
     void *at = (char *)options + to->at;
     struct option_list *list = at;
     int64_t integer = 1;
-    int rc = PL_OK;
+    int rc = to->check ? to->check(text, err) : PL_OK;
+    if (rc) return rc;
     switch (to->kind) {
     case OPTION_FLAG: *(int *)at = 1; return PL_OK;
     case OPTION_INTEGER:
@@ -224,6 +225,8 @@ static int find_option(struct search *s, const struct command *c, void *options,
     return PL_EUSE;
 }
 
+int command_status(int rc) { return rc == PL_EUSE ? 2 : rc != PL_OK; }
+
 int command_misused(const char *name, const char *format, ...)
 {
     char what[256];
@@ -293,6 +296,6 @@ int options_override(const struct command *c, void *options, int argc, char **ar
         } else rc = take_option(c, options, argv, argc, &i);
     }
     if (words) *words = found;
-    *status = rc == PL_EUSE ? 2 : rc ? 1 : 0;
+    *status = command_status(rc);
     return rc != PL_OK;
 }

@@ -38,6 +38,9 @@ enum option_kind {
 /* Takes an option's value (NULL: a flag) into the command's struct. On error err explains the
  * fault; a status other than PL_EUSE means that the command was not misused but failed. */
 typedef int option_take_fn(void *options, const char *name, const char *value, struct pl_err *err);
+/* Whether a text has the form that the option needs, an address for example: PL_OK, or PL_EUSE with
+ * the expectation in err. Also for words that are no options. */
+typedef int option_check_fn(const char *text, struct pl_err *err);
 
 struct option_row {
     const char *name;     /* without the dashes; NULL: a heading or a table */
@@ -50,7 +53,8 @@ struct option_row {
         double low, high;
         const char *const *names; /* ends with NULL; of texts and paths only suggestions */
         option_take_fn *take;
-        int is_path; /* of a call: the value names a file */
+        option_check_fn *check; /* of a text or of a list's items; NULL: any */
+        int is_path;            /* of a call: the value names a file */
         const struct option_row *rows;
     } to;
     /* One sentence, or more, then perhaps a list: each item begins with "\n- ". Of a heading: its
@@ -91,12 +95,15 @@ struct option_list {
 #define OPT_SECONDS(field, lowest, highest) \
     { OPTION_TO(SECONDS, double, field), .low = lowest, .high = highest }
 #define OPT_TEXT(field)             { OPTION_TO(TEXT, const char *, field) }
-#define OPT_TEXT_OF(field, offered) { OPTION_TO(TEXT, const char *, field), .names = offered }
+#define OPT_TEXT_CHECKED(field, function) \
+    { OPTION_TO(TEXT, const char *, field), .check = function }
 #define OPT_PATH(field)             { OPTION_TO(PATH, const char *, field) }
 #define OPT_PATH_OR(field, offered) { OPTION_TO(PATH, const char *, field), .names = offered }
 #define OPT_NAME(field, allowed)    { OPTION_TO(NAME, const char *, field), .names = allowed }
 #define OPT_CHOICE(field, allowed)  { OPTION_TO_INTEGER(CHOICE, field), .names = allowed }
 #define OPT_LIST(field)             { OPTION_TO(LIST, struct option_list, field) }
+#define OPT_LIST_CHECKED(field, function) \
+    { OPTION_TO(LIST, struct option_list, field), .check = function }
 #define OPT_CALL(function)          { .kind = OPTION_CALL, .take = function }
 #define OPT_CALL_OF(function, offered) \
     { .kind = OPTION_CALL, .take = function, .names = offered }
@@ -125,6 +132,10 @@ int options_parse(const struct command *c, void *options, int argc, char **argv,
 /* The same without the defaults: fields without an option on the command line keep their values. */
 int options_override(const struct command *c, void *options, int argc, char **argv, int *words,
                      int *status);
+
+/* The exit status of every command: 0 done, 2 if the command line alone is at fault (PL_EUSE), 1 if
+ * it was understood and failed. A file, a peer or a device that refuses is no misuse. */
+int command_status(int rc);
 
 /* For options that do not go together: one line on stderr, "potluck NAME: the error", and where to
  * read more. Returns PL_EUSE. */

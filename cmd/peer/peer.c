@@ -3,6 +3,7 @@
  * share of its gradients. */
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
+#include "cmd/options/checks.h"
 #include "cmd/options/join_options.h"
 #include "cmd/common/swarm_messages.h"
 #include "cmd/common/json_event.h"
@@ -33,7 +34,7 @@ struct peer_options {
 #define OPTIONS struct peer_options
 static const struct option_row rows[] = {
     { NULL, NULL, NULL, OPT_TABLE(join, join_rows), NULL },
-    { "run", "ID", NULL, OPT_TEXT(run),
+    { "run", "ID", NULL, OPT_TEXT_CHECKED(run, check_run),
       "the run to serve: its malformed records are refused. Required by --save and --auxiliary" },
     PREFLIGHT_ROW(no_check),
     { "json", NULL, NULL, OPT_FLAG(json), "print events as lines of JSON" },
@@ -208,10 +209,7 @@ static int run_peer(int argc, char **argv)
     int rc;
     if (options_parse(&command_peer, &o, argc, argv, NULL, &rc)) return rc;
     if (check(&o)) return 2;
-    if (o.run && validators_add_run(&validators, o.run)) {
-        command_misused("peer", "--run: the name is too long");
-        return 2;
-    }
+    if (o.run) validators_add_run(&validators, o.run); /* its only guards: there is space */
     /* Blocked before any thread begins, so that only live() sees them. */
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);

@@ -11,6 +11,7 @@
 #include "cmd/doctor/preflight.h"
 #include "cmd/cmd.h"
 #include "cmd/options/checkpoint_options.h"
+#include "cmd/options/checks.h"
 #include "cmd/common/outputs.h"
 #include "cmd/common/json_event.h"
 #include "train.h"
@@ -171,7 +172,8 @@ static const struct option_row rows[] = {
     TRAIN_ROWS(train_own_rows),
     { NULL, NULL, NULL, OPT_HEADING,
       "In a swarm (all peers give the same --run, --config, --steps and --target-batch)" },
-    { "run", "ID", NULL, OPT_TEXT(swarm.run), "name of the run; without it, train alone" },
+    { "run", "ID", NULL, OPT_TEXT_CHECKED(swarm.run, check_run),
+      "name of the run; without it, train alone" },
     { "manifest", "FILE", NULL, OPT_PATH(manifest),
       "take the run's name and all that its peers agree on from this file, as potluck new-run "
       "writes it; other options that contradict it are refused" },
@@ -368,8 +370,6 @@ static int check(struct train_requests *w)
         (join->join.count || join->client_mode || join->relay || w->swarm.page.wanted))
         return command_misused(
             w->job.cmd, "--join, --client-mode, --relay and --dash need the run's name: --run ID");
-    if (w->swarm.run && (!*w->swarm.run || strchr(w->swarm.run, '.')))
-        return command_misused(w->job.cmd, "--run: '%.60s': a run's name has no dot", w->swarm.run);
     if (join->client_mode && !join->join.count)
         return command_misused(w->job.cmd,
                                "--client-mode accepts no connections: --join MULTIADDR is needed");
@@ -467,7 +467,7 @@ static int read_manifest(struct train_requests *w, struct run_manifest *m, int a
     if (!rc) return 0;
     fprintf(stderr, "potluck train: --manifest: %s\n", err.text);
     if (json) json_event_error("train", err.text);
-    *status = rc == PL_EUSE ? 2 : 1;
+    *status = command_status(rc);
     return 1;
 }
 

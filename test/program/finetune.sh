@@ -69,7 +69,6 @@ refuses 1 "less than one window" tune --data "$work/little.txt" --out "$work/i"
 refuses 1 "4096 ids, the model has 128 positions" tune --length 4096 --out "$work/i"
 rm "$work/f/vocab.json"
 refuses 1 "no vocab.json" tune $quick --model "$work/f" --out "$work/i"
-refuses 1 "no 'huge'" tune --size huge --out "$work/i"
 refuses 2 "neither adam8 nor adam32" tune --optimizer adam16
 refuses 2 "does not divide" tune --batch 8 --accumulate 3
 refuses 1 "bad.json: not a safetensors file" tune --model "$work/bad.json" --out "$work/i"

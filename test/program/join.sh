@@ -105,9 +105,9 @@ END
 }
 if command -v python3 >/dev/null; then check "all samples are credited, seen by the page or not" again credited
 else echo "skip credits: python3 is not installed"; skipped=$((skipped + 1)); fi
-refuses 1 "give the page's address with https://" "$POTLUCK" join http://example.org/
-refuses 1 "give the page's address with https://" "$POTLUCK" join http://127.0.0.1.example.org/
-refuses 1 "give the page's address with https://" "$POTLUCK" join http://localhost@example.org/
+refuses 2 "give the page's address with https://" "$POTLUCK" join http://example.org/
+refuses 2 "give the page's address with https://" "$POTLUCK" join http://127.0.0.1.example.org/
+refuses 2 "give the page's address with https://" "$POTLUCK" join http://localhost@example.org/
 
 # Data that a manifest names: over https, and without our token.
 if command -v python3 >/dev/null && command -v openssl >/dev/null; then

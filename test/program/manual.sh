@@ -120,7 +120,7 @@ else echo "skip zsh's completion: zsh is not installed"; skipped=$((skipped + 1)
 check "-V is --version" sh -c '[ "$("$0" -V)" = "$("$0" --version)" ]' "$POTLUCK"
 check "head ends show without a word" sh -c '[ -z "$( { "$0" show data/demo/emoji-00000.parquet --rows 1000 | head -n 1 >/dev/null; } 2>&1)" ]' "$POTLUCK"
 check "and other output" sh -c '[ -z "$( { (sleep 0.3; exec "$0" help train) | true; } 2>&1)" ]' "$POTLUCK"
-refuses 2 "'nofolder' is not a folder" "$POTLUCK" dash --folder nofolder
+refuses 1 "'nofolder' is not a folder" "$POTLUCK" dash --folder nofolder
 refuses 2 "did you mean --steps?" "$POTLUCK" train --stesp 4
 refuses 2 "no command 'nothing'; 'potluck --help'" "$POTLUCK" help nothing
 refuses 2 "no command 'trian'; did you mean train?" "$POTLUCK" trian

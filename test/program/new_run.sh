@@ -16,9 +16,6 @@ for line in '"run": "emoji"' '"steps": 100000' '"target_batch": 16' '"lr": 0.02'
 done
 refuses 1 'run.json exists: give another name' "$POTLUCK" new-run --run emoji --out "$file"
 refuses 2 "there is no terminal to ask on" "$POTLUCK" new-run --out "$work/none" </dev/null
-for name in "two words" a.b; do
-    refuses 1 "expected a name of up to 63 ASCII characters, without spaces and dots" "$POTLUCK" new-run --run "$name" --out "$work/none"
-done
 refuses 1 "no configuration is called" "$POTLUCK" new-run --run a --config none --out "$work/none"
 refuses 2 "'0' is not a whole number" "$POTLUCK" new-run --run a --steps 0 --out "$work/none"
 check "nothing is left of these" [ ! -e "$work/none" ]

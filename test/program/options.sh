@@ -60,7 +60,7 @@ check "a long name is cut in the answer" sh -c '[ "$0" -eq 2 ] && [ "$(wc -c <"$
 # --- an option that may be repeated
 many=$(printf -- '--join /ip4/127.0.0.1 %.0s' $(seq 64))
 # shellcheck disable=SC2086
-misused "--join: 'y' is one too many: at most 64 of them" train $many --join=y
+misused "--join: '/ip6/::1' is one too many: at most 64 of them" train $many --join=/ip6/::1
 # shellcheck disable=SC2086
 misused "$end" train $many --no-such-option-
 

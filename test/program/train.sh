@@ -145,7 +145,6 @@ check "and leaves no folder" [ ! -e "$work/empty" ]
 mkdir "$work/mine"
 refuses 1 "no checkpoint" train --out "$work/mine" --resume
 check "but the user's own one" [ -d "$work/mine" ]
-refuses 2 "'a.b': a run's name has no dot" train --out "$work/empty" --run a.b
 refuses 1 "a/checkpoint-.* exists: --resume continues from it" train --out "$work/a"
 check "folders within folders" train --out "$work/deep/in/it" --steps 1
 refuses 1 "not a folder" train --out "$work/a/loss.svg"

@@ -129,17 +129,20 @@ static int hash(uint8_t out[32], const char *token)
     return EVP_Digest(token, strlen(token), out, NULL, EVP_sha256(), NULL) == 1 ? PL_OK : PL_ENOMEM;
 }
 
+int authority_check_user(const char *name, struct pl_err *err)
+{
+    if (is_name(name, strlen(name))) return PL_OK;
+    return pl_fail(err, PL_EUSE, "'%.80s' is not a name of up to %d letters, digits and . _ - @ +",
+                   name, AUTHORITY_NAME_MAX);
+}
+
 /* The secret exists twice only: as hex in the user's hands, as a hash in the list. */
 int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const char *name,
                      struct pl_err *err)
 {
     uint8_t random[32], secret[32];
     char text[65];
-    if (!is_name(name, strlen(name)))
-        return pl_fail(err, PL_EUSE,
-                       "'%.80s' is not a name of up to %d letters, digits and . _ - "
-                       "@ +",
-                       name, AUTHORITY_NAME_MAX);
+    if (authority_check_user(name, err)) return PL_EUSE;
     if (RAND_bytes(random, sizeof random) != 1) return pl_fail(err, PL_ENOMEM, "no random numbers");
     /* 256 bits from the system's generator: a secret that cannot be guessed, so a fast hash of it
      * in the list gives nothing away. */

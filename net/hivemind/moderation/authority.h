@@ -30,6 +30,8 @@ struct authority {
 int authority_read(struct authority *a, const char *text, size_t n, struct pl_err *err);
 void authority_clear(struct authority *a);
 
+/* PL_EUSE, with the expectation in err, if it is no name that a list may hold. */
+int authority_check_user(const char *name, struct pl_err *err);
 /* A fresh token for a user (64 hex digits, for the user), and the line for the allowlist. */
 #define AUTHORITY_TOKEN_MAX 65
 int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const char *name,

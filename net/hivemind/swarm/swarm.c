@@ -54,46 +54,44 @@ static void close_node(void *context)
     s->node = NULL;
 }
 
-/* Checks the addresses to join by before anything is opened: a typing error should fail at once,
- * with the address that has it, not after a timeout. */
-static int check_initial_peers(const struct swarm_options *o, struct pl_err *err)
+int swarm_check_peer_address(const char *text, struct pl_err *err)
 {
-    for (size_t i = 0; i < o->join_count; i++) {
-        struct multiaddr a;
-        struct multiaddr_target target;
-        struct pl_err why;
-        int rc = multiaddr_from_text(&a, o->join[i], &why);
-        /* /ip4 or /dns, /tcp, and /p2p: the handshake proves the peer ID, so an address without one
-         * could be any peer's. */
-        if (!rc && (rc = multiaddr_target(&target, &a)))
-            pl_fail(&why, rc, "no TCP address; potluck dials TCP addresses only");
-        if (rc && strpbrk(o->join[i], ", ;\t\n") && o->join[i][0] == '/')
-            return pl_fail(err, rc,
-                           "initial peer %.300s: more than one address, or text after it; your "
-                           "side: give one address for each --join",
-                           o->join[i]);
-        if (rc)
-            return pl_fail(err, rc,
-                           "initial peer %.200s: %.160s; your side: an address looks like "
-                           "/ip4/1.2.3.4/tcp/31337/p2p/ID, ask for one",
-                           o->join[i], why.text);
-    }
-    return PL_OK;
+    struct multiaddr a;
+    struct multiaddr_target target;
+    struct pl_err why;
+    int rc = multiaddr_from_text(&a, text, &why);
+    if (!rc && (rc = multiaddr_target(&target, &a)))
+        pl_fail(&why, rc, "no TCP address; potluck dials TCP addresses only");
+    if (!rc) return PL_OK;
+    if (strpbrk(text, ", ;\t\n") && text[0] == '/')
+        return pl_fail(err, PL_EUSE,
+                       "'%.300s': more than one address, or text after it; your side: give one "
+                       "address for each --join",
+                       text);
+    return pl_fail(err, PL_EUSE,
+                   "%.200s; your side: an address looks like /ip4/1.2.3.4/tcp/31337/p2p/ID, ask "
+                   "for one",
+                   why.text);
 }
 
-/* Checks addresses of our own, to listen at or to announce. */
-static int check_own_addresses(const char *flag, const char *const *list, size_t count,
-                               struct pl_err *err)
+int swarm_check_own_address(const char *text, struct pl_err *err)
+{
+    struct multiaddr a;
+    struct pl_err why;
+    if (!multiaddr_from_text(&a, text, &why)) return PL_OK;
+    return pl_fail(err, PL_EUSE, "%.200s; your side: it looks like /ip4/0.0.0.0/tcp/4001",
+                   why.text);
+}
+
+/* Before anything is opened: a typing error should fail at once, with the address that has it, not
+ * after a timeout. */
+static int check_addresses(const char *what, const char *const *list, size_t count,
+                           int (*check)(const char *, struct pl_err *), struct pl_err *err)
 {
     for (size_t i = 0; i < count; i++) {
-        struct multiaddr a;
         struct pl_err why;
-        int rc = multiaddr_from_text(&a, list[i], &why);
-        if (rc)
-            return pl_fail(err, rc,
-                           "%s %.200s: %.160s; your side: it looks like "
-                           "/ip4/0.0.0.0/tcp/4001",
-                           flag, list[i], why.text);
+        int rc = check(list[i], &why);
+        if (rc) return pl_fail(err, rc, "%s %.200s: %.300s", what, list[i], why.text);
     }
     return PL_OK;
 }
@@ -147,9 +145,12 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     pthread_cond_init(&s->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     /* Then in the order of use: addresses, identity, loop, host, node. */
-    rc = check_initial_peers(o, err);
-    if (!rc) rc = check_own_addresses("listen", o->listen, o->listen_count, err);
-    if (!rc) rc = check_own_addresses("announce", o->announce, o->announce_count, err);
+    rc = check_addresses("initial peer", o->join, o->join_count, swarm_check_peer_address, err);
+    if (!rc)
+        rc = check_addresses("listen", o->listen, o->listen_count, swarm_check_own_address, err);
+    if (!rc)
+        rc = check_addresses("announce", o->announce, o->announce_count, swarm_check_own_address,
+                             err);
     if (!rc) /* A file keeps the peer id over restarts; without one each start is a new peer. */
         rc = o->identity ? identity_file(&s->me, o->identity, err)
                          : identity_make(&s->me, KEY_ED25519, err);

@@ -39,6 +39,12 @@ struct swarm {
     struct pl_err why;
 };
 
+/* PL_OK, or PL_EUSE with a sentence that says what to do. A peer's address needs a host and /tcp.
+ * With /p2p the handshake proves the peer ID; without it any peer may be there. */
+int swarm_check_peer_address(const char *text, struct pl_err *err);
+/* One of ours, to listen at or to announce: any multiaddr. */
+int swarm_check_own_address(const char *text, struct pl_err *err);
+
 /* Listens (if asked to) and opens the node; returns without waiting until it has joined. */
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err);
 /* After `hold`. */
