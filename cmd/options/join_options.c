@@ -1,10 +1,10 @@
 /* join_options.c - the rows of join_options.h, and how they become a swarm's options. */
 #include "join_options.h"
-#include "checks.h"
+#include "net/hivemind/moderation/authority_client.h"
 
 #define OPTIONS struct membership
 const struct option_row membership_rows[] = {
-    { "authority", "URL", NULL, OPT_TEXT_CHECKED(authority, check_url),
+    { "authority", "URL", NULL, OPT_TEXT_CHECKED(authority, authority_check_url),
       "in a moderated swarm, the server that gives access tokens (https://...); see potluck "
       "authority" },
     { "token-file", "FILE", NULL, OPT_PATH(token_file),

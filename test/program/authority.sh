@@ -107,7 +107,6 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
         --token-file ann.token
     wrong_there "your side: another program than an authority answers there" --authority \
         "https://localhost:$(echo "$entry" | sed 's,.*/tcp/\([0-9]*\)/.*,\1,')" --authority-ca key.crt --token-file ann.token
-    wrong "your side: give --authority as https://NAME:PORT" --authority "" --authority-ca key.crt --token-file ann.token
     prints "the doctor names file and side, too" '^ +-> your side: it holds the secret' "$POTLUCK" doctor --quick --join "$entry" $ca --token-file empty
     cp key k2 && cp key.tls k2.tls && echo x >k2.crt && cp key k3 && cp key.crt k3.crt && cp key k3.tls
     refuses 1 "k2.crt: no certificate (PEM)" "$POTLUCK" authority --key k2 --allow list --port 0
@@ -144,7 +143,7 @@ END
         LD_PRELOAD=./clock.so prints "a clock two minutes ahead" 'the bootstrap peer does not accept us: your side, if others can join: your clock is wrong' \
             "$POTLUCK" dht get k --join "$entry" $ann
     fi
-    refuses 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
+    refuses 2 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
     refuses_join() { # what, words, options
         what=$1 words=$2; shift 2
         prints "$what" "the bootstrap peer does not accept us: $words" "$POTLUCK" dht get k "$@"

@@ -102,7 +102,7 @@ done <<END
 2|--coordinator: '127.0.0.1:0' is not IP:PORT|authority --coordinator 127.0.0.1:0
 2|--coordinator: '127.0.0.1:9x' is not IP:PORT|authority --coordinator 127.0.0.1:9x
 2|--invite: 'two words' is not a name|authority --invite "two words" --allow list
-2|--authority: 'here' is not a URL|train --run r --authority here
+2|--authority: 'here' is not a valid address; your side: give --authority as https://NAME:PORT|train --run r --authority here
 2|--to: 'here' is not a URL|upload --to here $work/text
 2|--to: 'ftp://x/' is not a URL|upload --to ftp://x/ $work/text
 2|--to: 'http:///x' is not a URL|upload --to http:///x $work/text

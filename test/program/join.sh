@@ -75,8 +75,8 @@ refuses_again 1 'compression: none here, run in the run' "$POTLUCK" join "$first
 refuses_again 1 'publishes no manifest of a run: give the address of a peer that trains, or --maker' "$POTLUCK" join "$entry"
 prints "a trusted peer's ID will do" '^run "emoji"' "$POTLUCK" join "$entry" --maker "${first##*/}" --show
 refuses 2 "give one MULTIADDR" "$POTLUCK" join
-refuses_again 1 "names no peer: it must end in /p2p/PEER-ID" "$POTLUCK" join "${first%/p2p/*}"
-refuses_again 1 "expected a peer ID, got 'nobody'" "$POTLUCK" join "/ip4/127.0.0.1/tcp/1/p2p/${entry##*/}" --maker nobody # nobody is called
+refuses_again 2 "names no peer: it must end in /p2p/PEER-ID" "$POTLUCK" join "${first%/p2p/*}"
+refuses_again 2 "expected a peer ID, got 'nobody'" "$POTLUCK" join "/ip4/127.0.0.1/tcp/1/p2p/${entry##*/}" --maker nobody # nobody is called
 
 # A stranger under the run's name redirects nobody: others go on, get a warning, and newcomers read the first's.
 train "$work/s" --run emoji --join "$entry" --config $tiny --steps 7000 --target-batch 16

@@ -244,6 +244,16 @@ done:
     return rc;
 }
 
+/* The user's secret is not for another address. */
+int authority_check_url(const char *url, struct pl_err *err)
+{
+    if (http_may_see(url, url)) return PL_OK;
+    return pl_fail(err, PL_EUSE,
+                   "'%.100s' is not a valid address; your side: give --authority as "
+                   "https://NAME:PORT",
+                   url);
+}
+
 int authority_ask(struct auth *auth, const struct authority_ask *ask, double now,
                   struct pl_err *err)
 {
@@ -253,11 +263,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     struct pl_err why;
     int tries = ask->tries ? ask->tries : AUTHORITY_TRIES, rc = curl_load(err);
     if (rc) return rc;
-    if (!http_may_see(ask->url, ask->url)) /* the user's secret is not for this address */
-        return pl_fail(err, PL_EUSE,
-                       "authority %.100s: not a valid address; your side: give --authority as "
-                       "https://NAME:PORT",
-                       ask->url[0] ? ask->url : "''");
+    if (authority_check_url(ask->url, err)) return PL_EUSE;
     for (int i = 0;; i++) {
         bytes_clear(&answer); /* a try that broke off may have left a part of an answer */
         answer.limit = AUTHORITY_ANSWER_MAX;

@@ -19,6 +19,8 @@ struct authority_ask {
     long timeout_s;                   /* of a try; 0: AUTHORITY_TIMEOUT_S */
 };
 
+/* PL_EUSE, with a sentence that says what to do: not an https URL to which a secret may go. */
+int authority_check_url(const char *url, struct pl_err *err);
 /* Fills auth->token and auth->authority (which the caller frees with EVP_PKEY_free) for auth->key;
  * both are unchanged after an error. Waits. PL_EUSE: the authority does not know our user token, or
  * the server is no authority. PL_EAGAIN: it may respond later. The sentence names the side that has
