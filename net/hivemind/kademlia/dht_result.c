@@ -149,10 +149,10 @@ static struct dht_origin origin_of(const struct record *record, const struct dht
     return origin;
 }
 
-/* The highest class of the records found. */
+/* The highest class of the records found. A regular value has no subkey, so it names no owner. */
 static enum dht_class class_found(const struct dht_result *r)
 {
-    return r->type == DHT_FOUND_DICTIONARY ? dht_dictionary_class(&r->dictionary) : r->class;
+    return r->type == DHT_FOUND_DICTIONARY ? dht_dictionary_class(&r->dictionary) : DHT_PLAIN;
 }
 
 /* May a record replace one of the other form (value or dictionary)? A higher class may, a lower one
@@ -168,18 +168,16 @@ static int replaces(const struct dht_result *r, enum dht_class class, double exp
 static int merge_regular(struct dht_result *r, const struct validators *v,
                          const struct dht_reporter *from, const struct record *record)
 {
-    struct dht_origin origin = origin_of(record, from);
     struct bytes value = { 0 };
     /* Twenty nodes report the same record, and only one of these reports costs a signature
      * check. */
-    if (record->n > DHT_VALUE_MAX || !replaces(r, origin.class, record->expiration) ||
+    if (record->n > DHT_VALUE_MAX || !replaces(r, DHT_PLAIN, record->expiration) ||
         !is_valid(v, record, from))
         return PL_EAGAIN;
     if (bytes_add(&value, record->value, record->n)) return PL_ENOMEM; /* keep the present record */
     reset_record(r); /* a newer value replaces the older one, or a whole dictionary */
     r->type = DHT_FOUND_REGULAR;
     r->expiration = record->expiration;
-    r->class = origin.class;
     r->value = value;
     return PL_OK;
 }
@@ -317,7 +315,6 @@ int dht_result_copy(struct dht_result *to, const struct dht_result *from)
     dht_result_init(to);
     to->type = from->type;
     to->expiration = from->expiration;
-    to->class = from->class;
     if (from->claim_count) {
         if (!(to->claims = malloc(from->claim_count * sizeof *to->claims))) return PL_ENOMEM;
         memcpy(to->claims, from->claims, from->claim_count * sizeof *to->claims);

@@ -23,9 +23,8 @@ struct dht_claim {
 
 struct dht_result {
     enum dht_found_type type;
-    double expiration;    /* -INFINITY: nothing yet */
-    struct bytes value;   /* a regular value */
-    enum dht_class class; /* of it */
+    double expiration;  /* -INFINITY: nothing yet */
+    struct bytes value; /* a regular value */
     struct dht_dictionary dictionary;
     struct dht_claim *claims; /* of a group's key; after dht_result_finish only active ones */
     size_t claim_count, claim_capacity;

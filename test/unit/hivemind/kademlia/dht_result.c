@@ -131,6 +131,63 @@ static void value_and_dictionary_replace_each_other(void **state)
     assert_true(r.expiration == 22);
 }
 
+/* One item, reported by this node. */
+static int report_item(const struct peer_id *by, const uint8_t *subkey, size_t subkey_n, char value,
+                       double expiration)
+{
+    const struct dht_reporter reporter = { .peer = by, .now = 1 };
+    struct dht_dictionary d;
+    struct bytes packed = { 0 };
+    int rc;
+    dht_dictionary_init(&d);
+    assert_int_equal(dht_dictionary_store(&d, -INFINITY, subkey, subkey_n, &value, 1, expiration),
+                     PL_OK);
+    assert_int_equal(dht_dictionary_write(&packed, &d), PL_OK);
+    rc = dht_result_merge(&r, NULL, &key, &reporter, DHT_FOUND_DICTIONARY, bytes_at(&packed),
+                          bytes_length(&packed), expiration);
+    bytes_clear(&packed);
+    dht_dictionary_clear(&d);
+    return rc;
+}
+
+/* Any node may report a value without an owner, as late as it likes. An entry that its owner signed
+ * is not hidden by it, whichever comes first. */
+static void signed_entries_outlast_plain_values(void **state)
+{
+    static const uint8_t owned[] = "\xc4\x11[owner:ssh-rsa A]";
+    assert_int_equal(report_item(&node, owned, sizeof owned - 1, 's', 10), PL_OK);
+    assert_int_equal(report("later", 50), PL_EAGAIN);
+    assert_int_equal(r.type, DHT_FOUND_DICTIONARY);
+    assert_int_equal(r.dictionary.count, 1);
+    dht_result_clear(&r);
+    assert_int_equal(report("later", 50), PL_OK);
+    assert_int_equal(report_item(&node, owned, sizeof owned - 1, 's', 10), PL_OK);
+    assert_int_equal(r.type, DHT_FOUND_DICTIONARY);
+    assert_int_equal(bytes_length(&r.value), 0);
+    assert_true(r.expiration == 10);
+}
+
+/* A peer's own report of its declaration counts more than another node's, even if that one names a
+ * later time. */
+static void own_declarations_outlast_reported_ones(void **state)
+{
+    static const struct peer_id declarer = { 34, { 0x12, 0x20, 7 } };
+    uint8_t subkey[36] = { 0xc4, 34 };
+    memcpy(subkey + 2, declarer.bytes, 34);
+    for (int own_first = 0; own_first < 2; own_first++) {
+        for (int i = 0; i < 2; i++) {
+            int own = i != own_first;
+            int rc = own ? report_item(&declarer, subkey, sizeof subkey, 'o', 10)
+                         : report_item(&node, subkey, sizeof subkey, 'n', 20);
+            assert_int_equal(rc, own || !i ? PL_OK : PL_EAGAIN);
+        }
+        assert_int_equal(r.dictionary.count, 1);
+        assert_int_equal(r.dictionary.items[0].value[0], 'o');
+        assert_true(r.dictionary.items[0].expiration == 10);
+        dht_result_clear(&r);
+    }
+}
+
 /* A search takes time: what has expired meanwhile is dropped; what expires now is still there. */
 static void finish_drops_what_has_expired(void **state)
 {
@@ -211,6 +268,8 @@ int main(void)
         TEST(long_values_are_left_out),
         TEST(dictionaries_are_merged),
         TEST(value_and_dictionary_replace_each_other),
+        TEST(signed_entries_outlast_plain_values),
+        TEST(own_declarations_outlast_reported_ones),
         TEST(finish_drops_what_has_expired),
         TEST(copies_are_deep),
         TEST(records_to_hand_on),
