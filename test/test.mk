@@ -36,11 +36,12 @@ BARE_COMMAND ?= make test
 test-bare: ## the same on a Debian with nothing but git, make and ca-certificates (root; debootstrap; BARE_COMMAND=...)
 	@sh test/bare.sh $(BARE) '$(BARE_COMMAND)'
 
-# Would a test notice a wrong line? FOLDER=ref, runtime, fast, cuda, data or net; N changes of it (40); SEED; LIST=FILE for
-# changes of one's own; STORE=1 writes rates and survivors into test/mutate/rates.json and the table of paper/results.md.
+# Would a test notice a wrong line? FOLDER=ref, runtime, fast, cuda, data or net; N changes of it (40); SEED; MINUTES of a folder;
+# LIST=FILE for changes of one's own; STORE=1 writes rates and survivors into test/mutate/rates.json and the table of
+# paper/results.md, and continues the stored sample of the same seed.
 mutate: all cuda-on-cpu ## change one line at a time and play the tests of its folder (FOLDER=, N=, SEED=, LIST=, STORE=1)
 	@BUILD=$(BUILD) CC="$(CC)" CXX="$(CXX)" $(PYTHON) test/mutate/mutate.py $(addprefix --folder ,$(FOLDER)) $(addprefix --n ,$(N)) \
-		$(addprefix --seed ,$(SEED)) $(addprefix --list ,$(LIST)) $(if $(STORE),--store)
+		$(addprefix --seed ,$(SEED)) $(addprefix --minutes ,$(MINUTES)) $(addprefix --list ,$(LIST)) $(if $(STORE),--store)
 	$(if $(STORE),$(PYTHON) test/mutate/mutate.py --table)
 
 # A swarm under churn: SOAK_S seconds (1800), SOAK_PEERS (16), SOAK_SEED; then hosts in network

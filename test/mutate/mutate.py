@@ -1,6 +1,7 @@
 """mutate.py - would a test notice a wrong line? Changes one line of the code at a time and plays the tests of its folder.
 
-    mutate.py [--folder FOLDER] [--n N] [--seed SEED] [--minutes M] [--store]    N changes of a folder (default: 40 of each)
+    mutate.py [--folder FOLDER] [--n N] [--seed SEED] [--minutes M] [--store]    N changes of a folder (default: 40 of each);
+                                       --store continues the stored sample if it has the same seed, so a sample can be taken in slices
     mutate.py --list FILE [--suites EXPRESSION]            the changes of a file: path, TAB, was, TAB, became
     mutate.py --table                                           rates.json as the table of paper/results.md
 
@@ -9,6 +10,7 @@ nor does one that equivalent.tsv lists, with the reason why no test can notice i
 """
 import argparse
 import fcntl
+import functools
 import json
 import os
 import random
@@ -165,8 +167,8 @@ class Tests:
 
 
 class Mutant:
-    def __init__(self, path, line, start, end, text, kind):
-        self.path, self.line, self.kind = path, line, kind
+    def __init__(self, path, line, start, end, text, kind, place=0):
+        self.path, self.line, self.kind, self.place = path, line, kind, place
         self.lines = read(path).split('\n')
         old = self.lines[line]
         self.lines[line] = old[:start] + text + old[end:]
@@ -177,8 +179,10 @@ class Mutant:
             f.write('\n'.join(lines))
 
 
-def candidates(top, rng):
-    """Changes of a folder in a random order: each line that can be changed once, by one of the kinds that fit it."""
+def candidates(top, seed, after=-1):
+    """Changes of a folder in a random order: each line that can be changed once, by one of the kinds that fit it. A line's place in the
+    order, between 0 and 1, depends on the seed and on the line alone: an order outlasts changes of other lines. Those up to `after` are
+    left out."""
     found = []
     for folder, _, files in sorted(os.walk(os.path.join(TREE, top))):
         for name in sorted(files):
@@ -189,13 +193,14 @@ def candidates(top, rng):
             for i, (code, line) in enumerate(zip(operators.blank(text).split('\n'), text.split('\n'))):
                 if not name.endswith('.h') or code.startswith('    '):  # a header's other lines are declarations
                     of_line = operators.changes(code, line)
-                    if of_line:
-                        found.append((path, i, of_line))
-    rng.shuffle(found)
-    for path, i, of_line in found:
+                    rng = random.Random('%d %s %s' % (seed, path, line.strip()))
+                    place = rng.random()
+                    if of_line and place > after:
+                        found.append((place, path, i, of_line, rng))
+    for place, path, i, of_line, rng in sorted(found, key=lambda f: f[:3]):
         wanted = rng.choice(sorted({c[0] for c in of_line}))
         kind, start, end, text = rng.choice([c for c in of_line if c[0] == wanted])
-        yield Mutant(path, i, start, end, text, kind)
+        yield Mutant(path, i, start, end, text, kind, place)
 
 
 def listed(path):
@@ -246,28 +251,31 @@ def judge(tests, built, mutant, originals, known):
     return ('killed', ''.join(by)) if by else ('survived', None)
 
 
-def play(folder, mutants, n, seed, built, rows, only, minutes):
+def play(folder, mutants, n, built, rows, only, minutes, rate, store):
+    """Judges changes until the sample `rate` has n that were killed or survived; store(rate) after each."""
     tests = Tests(folder, rows, only)
     built.link_programs(tests.units)
     end = time.monotonic() + 60 * minutes
-    originals, counts, survivors, known = {}, {}, [], equivalents()
+    originals, uncounted, known = {}, {}, equivalents()
     for mutant in mutants:
+        if rate['changes'] == n or time.monotonic() > end:
+            break
         verdict, by = judge(tests, built, mutant, originals, known)
-        counts[verdict] = counts.get(verdict, 0) + 1
         tests.save()
         if verdict in ('killed', 'survived') or mutant.kind == 'listed':
             print('%-9s %s:%d  [%s]%s\n          - %s\n          + %s' % (verdict, mutant.path, mutant.line + 1, mutant.kind,
                   '  by ' + by if by else '', mutant.was, mutant.became or '(nothing)'), flush=True)
         if verdict == 'survived':
-            survivors.append({'line': '%s:%d' % (mutant.path, mutant.line + 1), 'was': mutant.was, 'became': mutant.became})
-        if counts.get('killed', 0) + len(survivors) == n or time.monotonic() > end:
-            break
-    killed = counts.get('killed', 0)
-    total = killed + len(survivors)
-    others = ', '.join('%d %s' % (c, v) for v, c in sorted(counts.items()) if v not in ('killed', 'survived'))
-    print('%s: %d of %d changes killed (%.0f %%)%s' % (folder, killed, total, 100 * killed / max(1, total), '; ' + others if others else ''),
-          flush=True)
-    return {'killed': killed, 'changes': total, 'seed': seed, 'equivalent': counts.get('equivalent', 0), 'survivors': survivors}
+            rate['survivors'].append({'line': '%s:%d' % (mutant.path, mutant.line + 1), 'was': mutant.was, 'became': mutant.became})
+        elif verdict in ('killed', 'equivalent'):
+            rate[verdict] += 1
+        else:
+            uncounted[verdict] = uncounted.get(verdict, 0) + 1
+        rate.update(changes=rate['killed'] + len(rate['survivors']), up_to=mutant.place)
+        store(rate)
+    others = ', '.join('%d %s' % (c, v) for v, c in sorted(uncounted.items()) + [('equivalent', rate['equivalent'])] if c)
+    print('%s: %d of %d changes killed (%.0f %%)%s' % (folder, rate['killed'], rate['changes'],
+          100 * rate['killed'] / max(1, rate['changes']), '; ' + others if others else ''), flush=True)
 
 
 def load_rates():
@@ -276,6 +284,14 @@ def load_rates():
             return json.load(f)
     except OSError:
         return {}
+
+
+def store(folder, rate):
+    rates = load_rates()
+    rates[folder] = rate
+    with open(RATES, 'w') as f:
+        json.dump(rates, f, indent=1, sort_keys=True)
+        f.write('\n')
 
 
 def write_table():
@@ -317,15 +333,17 @@ def main():
     built = library.Library('cuda' in folders)
     rows = [row.split('\t', 3) for row in run('BUILD=build sh test/suites.sh', 120)[2].splitlines() if row.count('\t') == 3]
     for folder in folders:
-        own = [m for m in mutants if m.path.startswith(folder + '/')] if o.list else candidates(folder, random.Random(o.seed))
-        rate = play(folder, own, o.n if not o.list else 0, o.seed, built, rows, o.suites, o.minutes)
-        if o.store and not o.list:
-            rates = load_rates()
-            rates[folder] = rate
-            with open(RATES, 'w') as f:
-                json.dump(rates, f, indent=1, sort_keys=True)
-                f.write('\n')
+        stored, rate = load_rates().get(folder, {}), {'killed': 0, 'changes': 0, 'equivalent': 0, 'survivors': [], 'seed': o.seed, 'up_to': -1}
+        if o.list:
+            own, n, keep = [m for m in mutants if m.path.startswith(folder + '/')], -1, lambda rate: None
+        else:
+            if o.store and stored.get('seed') == o.seed and 'up_to' in stored:
+                rate = stored
+            own, n = candidates(folder, o.seed, rate['up_to']), o.n
+            keep = functools.partial(store, folder) if o.store else lambda rate: None
+        play(folder, own, n, built, rows, o.suites, o.minutes, rate, keep)
 
 
 if __name__ == '__main__':
     main()
+
