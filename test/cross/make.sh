@@ -7,10 +7,11 @@ root=$(ARCH=$ARCH sh test/cross/sysroot.sh) || exit 1
 cc="$triple-gcc --sysroot=$root -B$root/usr/lib/$triple"
 fast_cc=$cc
 if [ "$ARCH" = riscv64 ]; then
+    openmp=$(find "$root"/usr/lib/llvm-* -name libomp.so | head -n 1)
     for version in 22 21 20 19 18; do
         # GNU ld 2.40 crashes on clang's objects
         command -v clang-$version >/dev/null && command -v ld.lld-$version >/dev/null || continue
-        fast_cc="clang-$version --target=$triple --sysroot=$root -L$root/usr/lib/$triple -fuse-ld=lld -Wno-unused-command-line-argument -Wno-pass-failed"
+        fast_cc="clang-$version --target=$triple --sysroot=$root -L$root/usr/lib/$triple -L${openmp%/*} -fuse-ld=lld -Wno-unused-command-line-argument -Wno-pass-failed"
         break
     done
 fi

@@ -29,7 +29,7 @@ programs="$built/potluck $built/libpl_fast.so"
 for unit in $units; do programs="$programs $built/test/$unit"; done
 # shellcheck disable=SC2086
 check "$ARCH: the program, its backend and its tests are built" $make --no-print-directory -s -j"$(nproc)" $programs
-[ $failed -eq 0 ] || finish
+[ $failed -eq 0 ] || { finish; exit; }
 export OMP_NUM_THREADS=2
 emulated="$qemu $built/potluck"
 
