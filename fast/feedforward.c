@@ -1,7 +1,7 @@
 /* feedforward.c - activations, and the feed-forward layer in blocks of rows. The hidden activations
  * z are the largest buffer of a transformer block: here a block of rows of z is computed, used and
- * discarded while it is in L2. If the weights fit in L2 as well, one thread takes a block through
- * the whole layer; otherwise all threads work on each GEMM of a larger block.
+ * discarded while it is in a cache. If the weights fit in L2, one thread takes a block through the
+ * whole layer; otherwise all threads work on each GEMM of a larger block.
  *
  * Weight gradients are summed in slots. The number of slots depends on the sizes alone, and slots
  * are added in order. */
@@ -15,9 +15,8 @@
 #define CHUNK 4096
 #define SMALL_WEIGHTS (1 << 18) /* floats of W1: 1 MiB */
 #define SLOTS 8
-/* per slot, at least: clearing a slot and adding it up costs half a block's work */
-#define SLOT_BLOCKS 3
-#define BLOCK_FLOATS (1 << 17) /* of z in one thread's block: 512 KiB */
+/* of z in one thread's block: 2 MiB, because every block packs the weights again */
+#define BLOCK_FLOATS (1 << 19)
 #define LARGE_FLOATS (1 << 23) /* of z in a block of all threads: 32 MiB */
 
 FAST_CLONES static void gelu(float *y, const float *x, size_t n)
@@ -236,7 +235,7 @@ static int small_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, cons
 {
     size_t c = (size_t)C, d = (size_t)D, n1 = 2 * c * d, n2 = c * d, each = n1 + 2 * c + n2 + d;
     int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_chunk_count(M, rows), failed = 0;
-    int slots = blocks / SLOT_BLOCKS < SLOTS ? (blocks + SLOT_BLOCKS - 1) / SLOT_BLOCKS : SLOTS;
+    int slots = blocks < SLOTS ? blocks : SLOTS;
     float *sums = fast_scratch_alloc((size_t)(slots - 1) * each);
     if (!sums) return PL_ENOMEM;
 #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
