@@ -1,5 +1,5 @@
 /* bench_model.c - whole training steps and sampling, compared with the roofline, the reference
- * backend and Python. [spec limits 8] */
+ * backend and Python. The roofline: paper/log/limits.md 8. */
 #include "bench.h"
 #include "runtime/generate.h"
 
