@@ -8,6 +8,7 @@
  * A sum has a time of its own, and its readers let it go on at its speed as they do with a peer's
  * record (progress.c), so levels may be some seconds old each without any samples being lost. */
 #include "parts.h"
+#include "ref/byte_order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static int is_own(const struct progress_record *a, const struct progress_record 
 static uint64_t place_of(const struct progress_record *r, int64_t epoch)
 {
     uint64_t x;
-    memcpy(&x, r->owner + DHT_ID_BYTES - sizeof x, sizeof x);
+    pl_copy_little(&x, r->owner + DHT_ID_BYTES - sizeof x, sizeof x, 1);
     x ^= ((uint64_t)epoch / PARTS_EPOCHS + 1) * 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
