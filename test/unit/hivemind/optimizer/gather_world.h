@@ -10,6 +10,7 @@
 #include "net/hivemind/optimizer/optimizer_internal.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "test/unit/hivemind/optimizer/gather_reference.h" /* last, for its short names */
@@ -19,7 +20,7 @@ struct peer {
     struct play *play;
     float w[W], b[B];
     float after[EPOCHS_MAX + 1][N]; /* x, or phi of an overlapped one, after each common step */
-    size_t group[EPOCHS_MAX + 1];
+    _Atomic size_t group[EPOCHS_MAX + 1];
     float at[STEPS_MAX + 1][N], phi[STEPS_MAX + 1][N]; /* overlapped: after each inner step */
     int64_t last;                                      /* of these steps */
     int loads, failed, diverged;
@@ -68,14 +69,24 @@ static void common_values(const struct peer *p, float x[N])
     else values_of(p, x);
 }
 
+/* The first step that all three have made together, once the one that was left out is back. A peer
+ * whose round has failed although the others' has not takes their state instead of this step. */
+static void end_at_common_step(struct play *w, int64_t epoch)
+{
+    int64_t unset = EPOCHS_MAX;
+    if (w->peers < 3 || !w->p[1]->is_back) return;
+    for (int r = 0; r < 3; r++)
+        if (w->p[r]->group[epoch] != 3) return;
+    atomic_compare_exchange_strong(&w->last_epoch, &unset, epoch);
+}
+
 static void report(void *context, const struct pl_collaborative_event *e)
 {
     struct peer *p = context;
     if (e->kind == PL_COLLABORATIVE_EPOCH && e->status.epoch <= EPOCHS_MAX) {
         common_values(p, p->after[e->status.epoch]);
         p->group[e->status.epoch] = e->round.status ? 1 : e->round.peers;
-        if (p->is_back && p->group[e->status.epoch] == 3 && p->play->last_epoch == EPOCHS_MAX)
-            p->play->last_epoch = e->status.epoch;
+        end_at_common_step(p->play, e->status.epoch);
     }
     if (e->kind == PL_COLLABORATIVE_LOADED) {
         p->loads++, p->loaded_epoch = e->status.epoch;
