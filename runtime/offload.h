@@ -16,6 +16,7 @@ struct pl_optimizer_tensor {
     size_t offset, n;
     double decay;
     const char *name; /* for error messages of open; NULL: none */
+    int rows;         /* of a matrix of a block, for Muon; 0: of no such matrix */
 };
 
 struct pl_offload;

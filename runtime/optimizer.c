@@ -1,9 +1,10 @@
-/* optimizer.c - global clipping, then one operation for each tensor (ref/lamb.c or ref/adam.c); the
- * rest is storage: moments in floats or codes, on the device or in host memory, and their names for
- * checkpoints. */
+/* optimizer.c - global clipping, then one operation for each tensor (ref/lamb.c, ref/adam.c or
+ * ref/muon.c); the rest is storage: moments in floats or codes, on the device or in host memory,
+ * and their names for checkpoints. */
 #include "optimizer.h"
 
 #include "offload.h"
+#include "../ref/muon.h"
 
 #include <assert.h>
 #include <math.h>
@@ -60,8 +61,29 @@ struct pl_optimizer_options pl_adam_options(double decay, int bits)
     };
 }
 
-static int check(const struct pl_optimizer_options *o, struct pl_err *err)
+struct pl_optimizer_options pl_muon_options(double decay)
 {
+    return (struct pl_optimizer_options){
+        .kind = PL_MUON,
+        .momentum = 0.95,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-10,
+        .decay = decay,
+        .bias_correction = 1,
+    };
+}
+
+/* Is this a matrix that Muon steps, and not a tensor that AdamW does? */
+static int is_muons(const struct pl_optimizer_options *o, const struct pl_optimizer_tensor *t)
+{
+    return o->kind == PL_MUON && t->rows > 0;
+}
+
+static int check(const struct pl_optimizer_options *o, const struct pl_optimizer_tensor *tensors,
+                 size_t count, struct pl_err *err)
+{
+    size_t matrices = 0;
     if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1))
         return pl_fail(err, PL_EUSE, "optimizer: beta1 %g and beta2 %g, expected 0 <= beta < 1",
                        o->beta1, o->beta2);
@@ -73,6 +95,14 @@ static int check(const struct pl_optimizer_options *o, struct pl_err *err)
     if (o->kind == PL_LAMB && !(o->clamp > 0))
         return pl_fail(err, PL_EUSE, "optimizer: trust clamp %g, expected a positive one",
                        o->clamp);
+    for (size_t i = 0; i < count; i++) matrices += is_muons(o, &tensors[i]);
+    if (o->kind == PL_MUON && (!(o->momentum >= 0 && o->momentum < 1) || o->max_grad_norm > 0 ||
+                               o->min_8bit || !matrices))
+        return pl_fail(err, PL_EUSE,
+                       "optimizer: Muon with momentum %g, max_grad_norm %g, %zu matrices of "
+                       "blocks%s: expected 0 <= momentum < 1, no clipping, a matrix, and 32 bits",
+                       o->momentum, o->max_grad_norm, matrices,
+                       o->min_8bit ? ", 8-bit moments" : "");
     if (o->min_8bit && (!o->block || o->chunk % o->block))
         return pl_fail(err, PL_EUSE,
                        "optimizer: chunks of %zu elements in blocks of %zu, expected "
@@ -85,12 +115,13 @@ static int allocate(struct pl_optimizer *o, struct slot *s)
 {
     const struct pl_backend *be = o->home;
     size_t n = s->tensor.n, block = o->options.block;
+    int moments = is_muons(&o->options, &s->tensor) ? 1 : 2;
     int coded = o->options.min_8bit && n >= o->options.min_8bit && n >= block;
     s->moments.block = block;
     s->moments.rule = o->options.rule;
     s->first_state = o->states;
-    o->states += coded ? 4 : 2;
-    for (int k = 0; k < 2; k++) {
+    o->states += coded ? 4 : (size_t)moments;
+    for (int k = 0; k < moments; k++) {
         if (coded) {
             s->moments.code[k] = be->alloc(n);
             s->moments.absmax[k] = be->alloc(pl_blocks(n, block) * sizeof(float));
@@ -112,7 +143,7 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
     const char *what = NULL, *name = "scratch";
     struct pl_optimizer *o;
     size_t largest = 0, done = 0;
-    int rc = check(options, err);
+    int rc = check(options, tensors, count, err);
     *out = NULL;
     if (rc) return rc;
     o = calloc(1, sizeof *o);
@@ -149,6 +180,15 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
     return PL_OK;
 }
 
+struct pl_optimizer_tensor pl_optimizer_tensor_of(const struct pl_param *p, double decay)
+{
+    return (struct pl_optimizer_tensor){ .offset = p->offset,
+                                         .n = p->n,
+                                         .decay = p->decay ? decay : 0,
+                                         .name = p->name,
+                                         .rows = p->is_block ? (int)p->shape[0] : 0 };
+}
+
 int pl_optimizer_open_params(struct pl_optimizer **out, const struct pl_params *params,
                              const struct pl_optimizer_options *options, struct pl_err *err)
 {
@@ -156,12 +196,8 @@ int pl_optimizer_open_params(struct pl_optimizer **out, const struct pl_params *
     int rc;
     *out = NULL;
     if (!tensors) return pl_fail(err, PL_ENOMEM, "optimizer: out of memory");
-    for (size_t i = 0; i < params->count; i++) {
-        const struct pl_param *t = &params->list[i];
-        tensors[i] = (struct pl_optimizer_tensor){
-            .offset = t->offset, .n = t->n, .decay = t->decay ? options->decay : 0, .name = t->name
-        };
-    }
+    for (size_t i = 0; i < params->count; i++)
+        tensors[i] = pl_optimizer_tensor_of(&params->list[i], options->decay);
     rc = pl_optimizer_open(out, params->be, options, tensors, params->count, err);
     free(tensors);
     return rc;
@@ -235,6 +271,23 @@ static int step_adam(struct pl_optimizer *o, struct slot *s, float *value, const
     return o->home->adam(value, grad, &s->moments, s->tensor.n, &step);
 }
 
+/* W (a,b) -= rate sqrt(max(1, a / b)) O, where O is orthogonal. The root mean square of its entries
+ * is 1 / sqrt(max(a, b)), that of the whole step rate / sqrt(b). AdamW's is about 0.2 lr, so with
+ *
+ *   rate = 0.2 sqrt(b) lr
+ *
+ * one learning rate fits both. The decay stays lr decay. [Muon is scalable: Liu et al. 2025] */
+static int step_muon(struct pl_optimizer *o, struct slot *s, float *value, const float *grad,
+                     double lr)
+{
+    const int a = s->tensor.rows, b = (int)(s->tensor.n / (size_t)a);
+    const double scale = 0.2 * sqrt(b);
+    const struct pl_muon step = { .lr = lr * scale,
+                                  .momentum = o->options.momentum,
+                                  .decay = s->tensor.decay / scale };
+    return pl_muon_step(value, s->moments.value[0], grad, a, b, &step, o->home);
+}
+
 struct stepping {
     struct pl_optimizer *o;
     double lr;
@@ -245,8 +298,9 @@ static int step_tensor(void *context, size_t tensor, float *value, float *grad)
 {
     const struct stepping *w = context;
     struct slot *s = &w->o->slots[tensor];
-    return w->o->options.kind == PL_LAMB ? step_lamb(w->o, s, value, grad, w->lr, w->clip)
-                                         : step_adam(w->o, s, value, grad, w->lr, w->clip);
+    if (w->o->options.kind == PL_LAMB) return step_lamb(w->o, s, value, grad, w->lr, w->clip);
+    return is_muons(&w->o->options, &s->tensor) ? step_muon(w->o, s, value, grad, w->lr)
+                                                : step_adam(w->o, s, value, grad, w->lr, w->clip);
 }
 
 int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double lr)

@@ -1,5 +1,5 @@
-/* optimizer.h - LAMB or Adam over all tensors of a model: the moments of each, global clipping, the
- * step counter, and every bit of it as named tensors for checkpoints and for peers that join. */
+/* optimizer.h - LAMB, Adam or Muon over all tensors of a model: moments, global clipping, the step
+ * counter, and every bit of it as named tensors for checkpoints and for peers that join. */
 #ifndef PL_OPTIMIZER_H
 #define PL_OPTIMIZER_H
 
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum pl_optimizer_kind { PL_LAMB, PL_ADAM };
+enum pl_optimizer_kind { PL_LAMB, PL_ADAM, PL_MUON };
 
 struct pl_optimizer_options {
     enum pl_optimizer_kind kind;
@@ -18,6 +18,7 @@ struct pl_optimizer_options {
     double decay;         /* of the tensors that have any */
     double max_grad_norm; /* of all gradients together; 0: no clipping */
     double clamp;         /* LAMB: largest weight norm in the trust ratio */
+    double momentum;      /* Muon: of the matrices; the other tensors have beta1, beta2, eps */
     int bias_correction;
     size_t min_8bit; /* elements from which moments are 8-bit codes; 0: never */
     size_t block;    /* of those codes; smaller tensors are never quantized */
@@ -36,6 +37,11 @@ struct pl_optimizer_options pl_lamb_options(void);
 /* AdamW of today's libraries: beta 0.9 and 0.999, eps 1e-8, bias correction, no clipping; `bits` 8:
  * 8-bit moments from 4096 elements on in blocks of 256, or 32. */
 struct pl_optimizer_options pl_adam_options(double decay, int bits);
+/* Muon for the blocks' matrices, momentum 0.95; AdamW for embeddings, the output layer and
+ * vectors, beta 0.9 and 0.95, eps 1e-10, as in the muon-optimizer package. Both take one learning
+ * rate: Muon's steps are scaled to the size of AdamW's. All moments have 32 bits. [Muon: Jordan et
+ * al. 2024] [Muon is scalable: Liu et al. 2025] */
+struct pl_optimizer_options pl_muon_options(double decay);
 
 struct pl_optimizer;
 
@@ -48,6 +54,8 @@ int pl_optimizer_open(struct pl_optimizer **o, const struct pl_backend *be,
 int pl_optimizer_open_params(struct pl_optimizer **o, const struct pl_params *params,
                              const struct pl_optimizer_options *options, struct pl_err *err);
 void pl_optimizer_close(struct pl_optimizer *o);
+/* A model's parameter as a tensor of its optimizer. */
+struct pl_optimizer_tensor pl_optimizer_tensor_of(const struct pl_param *p, double decay);
 
 /* The norm of all gradients together; infinite or NaN as soon as one of them is. */
 int pl_optimizer_grad_norm(const struct pl_optimizer *o, const float *grad, double *norm);
@@ -72,8 +80,8 @@ void pl_optimizer_set_steps(struct pl_optimizer *o, uint64_t steps);
 struct pl_lamb_norms pl_optimizer_norms(const struct pl_optimizer *o, size_t tensor);
 
 /* The state as a list of arrays, tensor by tensor, by the reference run's names in the order of the
- * alphabet: float moments are "state1" and "state2"; 8-bit ones are "absmax1", "absmax2" (floats,
- * one a block) and "state1", "state2" (codes). */
+ * alphabet: float moments are "state1" and "state2", Muon's momentum "state1" alone; 8-bit ones are
+ * "absmax1", "absmax2" (floats, one a block) and "state1", "state2" (codes). */
 struct pl_optimizer_state {
     size_t tensor; /* index of the tensor it belongs to */
     const char *name;

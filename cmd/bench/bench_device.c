@@ -176,7 +176,7 @@ static double offloaded_seconds(const struct bench *b, struct device *d)
     compute_open_host(&host, &b->compute);
     options.host = &host;
     for (size_t i = 0; i < count; i++)
-        tensors[i] = (struct pl_optimizer_tensor){ i * each, each, options.decay, NULL };
+        tensors[i] = (struct pl_optimizer_tensor){ i * each, each, options.decay, NULL, 0 };
     if (pl_optimizer_open(&o, d->be, &options, tensors, count, NULL)) return NAN;
     for (int i = 0; i < BEST_OF; i++) {
         double start = pl_seconds();

@@ -171,8 +171,9 @@ static int describe_tensors(struct lab_trained *t, int fragments)
 int lab_trained_open(struct lab_trained *t, const struct lab_run *run, const struct pl_backend *be,
                      int is_timing, struct pl_err *err)
 {
-    struct pl_optimizer_options inner = run->is_lamb ? pl_lamb_options()
-                                                     : pl_adam_options(run->decay, 32);
+    struct pl_optimizer_options inner = run->inner == PL_LAMB   ? pl_lamb_options()
+                                        : run->inner == PL_MUON ? pl_muon_options(run->decay)
+                                                                : pl_adam_options(run->decay, 32);
     struct pl_dalle_config config;
     int rc = pl_dalle_config_find(&config, run->model, err);
     *t = (struct lab_trained){ .peers = run->setup.peers,

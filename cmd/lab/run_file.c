@@ -243,9 +243,12 @@ static void take_all(struct reading *r, json_t *root)
             strcpy(run->name, text_of(r, key, j, sizeof run->name));
         } else if (!strcmp(key, "model")) strcpy(run->model, text_of(r, key, j, sizeof run->model));
         else if (!strcmp(key, "inner")) {
-            run->is_lamb = !strcmp(text_of(r, key, j, 20), "lamb");
-            if (!run->is_lamb && strcmp(text_of(r, key, j, 20), "adamw"))
-                refuse(r, key, "adamw or lamb");
+            const char *inner = text_of(r, key, j, 20);
+            run->inner = !strcmp(inner, "lamb")   ? PL_LAMB
+                         : !strcmp(inner, "muon") ? PL_MUON
+                                                  : PL_ADAM;
+            if (run->inner == PL_ADAM && strcmp(inner, "adamw"))
+                refuse(r, key, "adamw, lamb or muon");
         } else if (!strcmp(key, "algorithm")) {
             run->setup.algorithm = pl_outer_find(text_of(r, key, j, 40));
             if (!run->setup.algorithm)
@@ -272,7 +275,7 @@ int lab_run_read(struct lab_run *run, const char *path, struct pl_err *err)
     struct reading r = { run, path, err, PL_OK };
     json_t *root;
     *run = (struct lab_run){
-        .model = "demo", .decay = 0.01, .pairs = 3513, .held_out = 64, .batch = 16
+        .model = "demo", .inner = PL_ADAM, .decay = 0.01, .pairs = 3513, .held_out = 64, .batch = 16
     };
     run->setup = (struct lab_setup){ .peers = 4,
                                      .straggle_factor = 1,

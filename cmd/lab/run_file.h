@@ -4,6 +4,7 @@
 #define PL_LAB_RUN_FILE_H
 
 #include "runtime/lab/lab_swarm.h"
+#include "runtime/optimizer.h"
 
 #include <jansson.h>
 
@@ -12,7 +13,7 @@
 struct lab_run {
     char name[LAB_NAME_MAX]; /* "name", otherwise the file's name without its ending */
     char model[256];         /* a configuration as `potluck train --config` takes it */
-    int is_lamb;             /* the inner optimizer: else AdamW */
+    enum pl_optimizer_kind inner;
     double decay;
     int64_t pairs, held_out, batch;
     struct lab_setup setup;

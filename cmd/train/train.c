@@ -126,7 +126,8 @@ const struct option_row train_model_rows[] = {
     { "target-batch", "N", "64", OPT_INTEGER(job.target_batch, 1, 1 << 20),
       "samples per optimizer step, of all peers together. The paper's run: 4096" },
     { "optimizer", "O", "lamb8", OPT_NAME(optimizer, train_optimizers),
-      "LAMB or AdamW with 8-bit or 32-bit state; clamp30: norms count up to 30, not to 10,000" },
+      "LAMB or AdamW with 8-bit or 32-bit state; clamp30: norms count up to 30, not to 10,000; "
+      "muon: the blocks' matrices by Muon, everything else by AdamW" },
     { "lr", "X", "0.01", OPT_REAL(lr, 0, 1e3),
       "peak learning rate. The paper's run: 0.0025 at batch 4096" },
     { "warmup", "X", "0.1", OPT_REAL(warmup, 0, 1),

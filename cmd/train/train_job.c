@@ -42,8 +42,8 @@ struct state {
     int rollbacks, has_options;
 };
 
-const char *const train_optimizers[] = { "lamb8",  "lamb8_clamp30", "lamb32",
-                                         "adamw8", "adamw32",       NULL };
+const char *const train_optimizers[] = { "lamb8",   "lamb8_clamp30", "lamb32", "adamw8",
+                                         "adamw32", "muon",          NULL };
 const char *const train_activations[] = { "reversible", "recomputed", "stored", NULL };
 const char *const train_configs[] = { "run", "middle", "small", "demo", NULL };
 
@@ -54,6 +54,7 @@ int train_optimizer_named(struct pl_optimizer_options *o, const char *name)
     *o = pl_lamb_options();
     if (!strcmp(name, "adamw8")) *o = pl_adam_options(0.045, 8);
     else if (!strcmp(name, "adamw32")) *o = pl_adam_options(0.045, 32);
+    else if (!strcmp(name, "muon")) *o = pl_muon_options(0.045);
     else if (!strcmp(name, "lamb32")) o->min_8bit = 0;
     else if (!strcmp(name, "lamb8_clamp30")) o->clamp = 30;
     else if (strcmp(name, "lamb8")) return PL_EUSE;

@@ -187,15 +187,16 @@ class Model:
 
 
 class Trainer:
-    """Gradients of batches, then a step of LAMB ("lamb8", "lamb32") or AdamW ("adamw8",
-    "adamw32")."""
+    """Gradients of batches, then a step of LAMB ("lamb8", "lamb32"), AdamW ("adamw8", "adamw32") or
+    Muon ("muon")."""
 
     def __init__(self, model: Model, optimizer: str = "lamb8", peak: float = 0.01, warmup: int = 10, total: int = 100):
-        bits = {"8": 8, "2": 32}.get(optimizer[-1])
-        if optimizer not in ("lamb8", "lamb32", "adamw8", "adamw32"):
-            raise ValueError(f"optimizer is {optimizer!r}, expected lamb8, lamb32, adamw8 or adamw32")
-        how = lib.pl_lamb_options() if optimizer.startswith("lamb") else lib.pl_adam_options(0.01, bits)
-        if bits == 32:
+        ways = {"lamb8": lib.pl_lamb_options, "lamb32": lib.pl_lamb_options, "muon": lambda: lib.pl_muon_options(0.01),
+                "adamw8": lambda: lib.pl_adam_options(0.01, 8), "adamw32": lambda: lib.pl_adam_options(0.01, 32)}
+        if optimizer not in ways:
+            raise ValueError(f"optimizer is {optimizer!r}, expected {', '.join(ways)}")
+        how = ways[optimizer]()
+        if optimizer == "lamb32":
             how.min_8bit = 0
         options = c.TrainOptions(optimizer=how, peak=peak, warmup=warmup, total=total)
         self.model, self.pointer = model, ctypes.POINTER(c.Trainer)()

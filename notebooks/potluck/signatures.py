@@ -182,7 +182,7 @@ class DalleConfig(c.Structure):
 
 class Param(c.Structure):
     _fields_ = [("name", c.c_char * 128), ("dims", c.c_int), ("shape", i64 * 8), ("n", size), ("offset", size),
-                ("decay", c.c_int)]
+                ("decay", c.c_int), ("is_block", c.c_int)]
 
 
 class Params(c.Structure):
@@ -216,7 +216,7 @@ class DalleLoss(c.Structure):
 
 
 class OptimizerOptions(c.Structure):
-    _fields_ = [("kind", c.c_int), *((n, f64) for n in "beta1 beta2 eps decay max_grad_norm clamp".split()),
+    _fields_ = [("kind", c.c_int), *((n, f64) for n in "beta1 beta2 eps decay max_grad_norm clamp momentum".split()),
                 ("bias_correction", c.c_int), ("min_8bit", size), ("block", size), ("rule", c.c_int),
                 ("chunk", size), ("keep_grad", c.c_int), ("host", P(Backend))]
 
@@ -385,6 +385,7 @@ FUNCTIONS = {
     # runtime/optimizer.h, trainer.h, generate.h
     "pl_lamb_options": (OptimizerOptions, []),
     "pl_adam_options": (OptimizerOptions, [f64, c.c_int]),
+    "pl_muon_options": (OptimizerOptions, [f64]),
     "pl_trainer_open": (status, [P(P(Trainer)), P(Dalle), P(TrainOptions), P(Error)]),
     "pl_trainer_close": (None, [P(Trainer)]),
     "pl_trainer_add": (status, [P(Trainer), void, void, c.c_int, P(Error)]),

@@ -31,14 +31,17 @@ static int declare(size_t *index, const struct declaring *at, const char *name, 
     int is_scale = !strcmp(name, "scale");
     int64_t matrix[2] = { rows, columns }, scale[3] = { 1, 1, rows };
     char whole[PL_NAME_MAX];
+    int rc;
     snprintf(whole, sizeof whole, "%slayers.blocks.%d.%c.net.%s", at->prefix, at->l, at->branch,
              name);
     *index = at->params->count;
-    return pl_params_add(at->params, whole,
-                         is_scale  ? 3
-                         : columns ? 2
-                                   : 1,
-                         is_scale ? scale : matrix, !strstr(name, "bias"));
+    rc = pl_params_add(at->params, whole,
+                       is_scale  ? 3
+                       : columns ? 2
+                                 : 1,
+                       is_scale ? scale : matrix, !strstr(name, "bias"));
+    if (!rc) at->params->list[*index].is_block = columns > 0;
+    return rc;
 }
 
 /* s_f and norm of block l; the layer's tensors, unless an earlier block of its group has them. */

@@ -20,6 +20,7 @@ struct pl_param {
     size_t n;      /* elements */
     size_t offset; /* of the first element in the flat buffers; a multiple of 16 (64 bytes) */
     int decay;     /* 1: weight decay applies */
+    int is_block;  /* 1: a matrix of a block, not of an embedding or the output layer: for Muon */
 };
 
 struct pl_params {

@@ -47,6 +47,7 @@ int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
             snprintf(name, sizeof name, "%s%d.%s", prefix, l, names[i].name);
             s->part[l][part] = s->params->count;
             if ((rc = pl_params_add(s->params, name, dims, shape, dims > 1))) return rc;
+            s->params->list[s->part[l][part]].is_block = dims == 2;
         }
     return PL_OK;
 }

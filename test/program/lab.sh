@@ -73,6 +73,13 @@ for a in powersgd demo dgc onebit_adam streaming delayed_nesterov sparseloco nol
 outer: { H: 3, fragments: 3 }"
 done
 
+check "a run of DiLoCo with Muon inside" run muon "inner: muon
+$diloco"
+check "learns" sh -c '[ "$(printf "%s\n%s\n" "$0" "$1" | sort -g | head -n 1)" = "$1" ] && [ "$0" != "$1" ]' \
+    "$(losses muon | head -n 1)" "$(losses muon | tail -n 1)"
+refuses 1 "adamw, lamb or muon" run sgd "inner: sgd
+$diloco"
+
 check "a report" "$POTLUCK" lab compare "$work/sync" "$work/diloco" --out "$work/report.html"
 check "has its figures inside" [ "$(grep -c '<svg' "$work/report.html")" -eq 7 ]
 check "loads nothing" sh -c '! grep -E "(src|href)=|url\(|@import|<script" "$0"' "$work/report.html"

@@ -89,6 +89,6 @@ says "$work/help" 'Backend and devices:'
 check "a heading has an empty line above" sh -c 'grep -B 1 "^Backend and devices:" "$0" | head -n 1 | grep -qx ""' "$work/help"
 says "$work/help" '  --precision P          operands of matrix products (float32 or bf16; default: float32)'
 "$POTLUCK" train --help >"$work/help"
-check "choices are named, with the default" sh -c 'tr -s " \n" " " <"$0" | grep -qF "(lamb8, lamb8_clamp30, lamb32, adamw8 or adamw32; default: lamb8)"' "$work/help"
+check "choices are named, with the default" sh -c 'tr -s " \n" " " <"$0" | grep -qF "(lamb8, lamb8_clamp30, lamb32, adamw8, adamw32 or muon; default: lamb8)"' "$work/help"
 says "$work/help" '                         - stored: all (fastest)'
 finish

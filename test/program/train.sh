@@ -22,6 +22,11 @@ check "goes on" train --out "$work/b" --keep 0 --resume
 check "resumed = uninterrupted, bit for bit" cmp "$work/a/checkpoint-000012.safetensors" "$work/b/checkpoint-000012.safetensors"
 check "trains with one thread" train --out "$work/c" --threads 1
 check "results do not depend on threads" cmp "$work/a/checkpoint-000012.safetensors" "$work/c/checkpoint-000012.safetensors"
+check "Muon trains" train --optimizer muon --out "$work/m" --keep 0
+mkdir "$work/m.two"
+cp "$work/m/checkpoint-000004.safetensors" "$work/m.two/"
+check "and goes on" train --optimizer muon --out "$work/m.two" --resume
+check "bit for bit" cmp "$work/m/checkpoint-000012.safetensors" "$work/m.two/checkpoint-000012.safetensors"
 check "keeps two checkpoints" test "$(ls "$work/c" | grep -c checkpoint)" -eq 2
 check "leaves a loss curve" test -s "$work/a/loss.svg"
 check "logs every step" test "$(grep -c loss_image "$work/a/log.jsonl")" -eq 12

@@ -13,9 +13,12 @@
 #include <string.h>
 
 /* The leaves of one parameter, in alphabetical order, as PyTorch's state_dict is flattened:
- * 32-bit moments, and block-wise 8-bit ones with their scales and code books. */
+ * 32-bit moments, and block-wise 8-bit ones with their scales and code books. Muon's matrices have
+ * one moment. */
 static const char *const leaves_32[] = { "state1",    "state2",      "step",
                                          "step_norm", "trust_ratio", "weight_norm" };
+static const char *const leaves_muon[] = { "state1", "step", "step_norm", "trust_ratio",
+                                           "weight_norm" };
 static const char *const leaves_8[STATE_LEAVES_MAX] = { "absmax1",    "absmax2",   "qmap1",
                                                         "qmap2",      "state1",    "state2",
                                                         "step",       "step_norm", "trust_ratio",
@@ -46,6 +49,10 @@ const char *const *optimizer_state_leaves(const struct optimizer_state *s, size_
     if (s->outer && !s->is_whole) return leaves_outer;
     *n = 0;
     if (!s->optimizer || has_own_moments(s)) return NULL;
+    if (s->options.kind == PL_MUON && s->tensors[s->order[i]].rows) {
+        *n = PL_COUNT(leaves_muon);
+        return leaves_muon;
+    }
     small = is_8bit(s, i);
     *n = small ? PL_COUNT(leaves_8) : PL_COUNT(leaves_32);
     return small ? leaves_8 : leaves_32;
@@ -103,8 +110,7 @@ int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *
     /* Norms and biases have no decay: p->decay says so, and it decides the group. */
     for (size_t i = 0; !rc && i < params->count; i++) {
         const struct pl_param *p = &params->list[i];
-        tensors[i] = (struct pl_optimizer_tensor){ p->offset, p->n, p->decay ? options->decay : 0,
-                                                   p->name };
+        tensors[i] = pl_optimizer_tensor_of(p, options->decay);
         types[i] = (struct pl_wire_type){ .dtype = PL_F32, .dims = p->dims };
         memcpy(types[i].size, p->shape, (size_t)p->dims * sizeof *p->shape);
     }

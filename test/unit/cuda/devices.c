@@ -117,8 +117,8 @@ static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend
     options.block = 256;
     for (size_t i = 0; i < PL_COUNT(sizes); i++) {
         total += gaps[i];
-        tensors[i] = (struct pl_optimizer_tensor){ total, sizes[i], i % 3 ? options.decay : 0,
-                                                   NULL };
+        tensors[i] = (struct pl_optimizer_tensor){ total, sizes[i], i % 3 ? options.decay : 0, NULL,
+                                                   0 };
         total += sizes[i];
     }
     P = pl_alloc(total, sizeof *P);

@@ -1,6 +1,7 @@
-/* lamb.c - LAMB, Adam and the optimizer around them: the equations in double, the corner cases, and
+/* lamb.c - LAMB, Adam, Muon and the optimizer around them: the equations in double, the corner cases, and
  * optimizer state that is offloaded and loaded again. */
 #include "runtime/optimizer.h"
+#include "ref/muon.h"
 #include "ref/schedule.h"
 #include "test/unit/unit.h"
 
@@ -106,12 +107,72 @@ static void adam_equations(void **state)
     }
 }
 
+/* A matrix by Muon, as ref/muon.c steps it at the rate that makes its steps as large as AdamW's; a
+ * vector by AdamW. */
+static void muon_and_adam(void **state)
+{
+    enum { A = 24, B = 16, N = A * B, V = 8 };
+    static const struct pl_optimizer_tensor tensors[] = {
+        { .offset = 0, .n = N, .decay = 0.1, .rows = A }, { .offset = N, .n = V }
+    };
+    static float p[N + V], g[N + V], before[N], want[N + V], M[N], m[V], v[V];
+    struct pl_optimizer_options options = pl_muon_options(0.1);
+    struct pl_moments moments = { .value = { m, v } };
+    const double lr = 0.01, scale = 0.2 * sqrt(B);
+    struct pl_optimizer *o;
+    assert_int_equal(pl_optimizer_open(&o, &be, &options, tensors, 2, NULL), PL_OK);
+    assert_int_equal(pl_optimizer_state_count(o), 1 + 2);
+    normal(p, N + V, 0.05, 1);
+    memcpy(want, p, sizeof want);
+    for (int t = 1; t <= 4; t++) {
+        const struct pl_muon matrix = { lr * scale, 0.95, 0.1 / scale };
+        const struct pl_adam vector = { .lr = lr,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.95,
+                                        .eps = 1e-10,
+                                        .bias1 = 1 - pow(0.9, t),
+                                        .bias2 = 1 - pow(0.95, t),
+                                        .clip = 1 };
+        double squares = 0;
+        normal(g, N + V, 0.01, (uint64_t)t + 30);
+        memcpy(before, p, sizeof before);
+        assert_int_equal(pl_muon_step(want, M, g, A, B, &matrix, &be), PL_OK);
+        assert_int_equal(ref_adam(want + N, g + N, &moments, V, &vector), PL_OK);
+        assert_int_equal(pl_optimizer_step(o, p, g, lr), PL_OK);
+        assert_memory_equal(p, want, sizeof p);
+        /* about 0.2 lr; singular values are not all 1, and the decay adds little */
+        for (int i = 0; i < N; i++) squares += pow((double)p[i] - (double)before[i], 2);
+        assert_true(fabs(sqrt(squares / N) / (0.2 * lr) - 1) < 0.2);
+    }
+    pl_optimizer_close(o);
+}
+
+static void muon_needs_a_matrix(void **state)
+{
+    const struct pl_optimizer_tensor vector = { .n = 8 }, matrix = { .n = 8, .rows = 2 };
+    struct pl_optimizer_options bad[] = { pl_muon_options(0), pl_muon_options(0),
+                                          pl_muon_options(0) };
+    struct pl_optimizer_options good = pl_muon_options(0);
+    struct pl_optimizer *o;
+    struct pl_err err;
+    bad[0].momentum = 1;
+    bad[1].max_grad_norm = 1;
+    bad[2].min_8bit = 4096;
+    bad[2].block = 256;
+    for (size_t i = 0; i < PL_COUNT(bad); i++)
+        assert_int_equal(pl_optimizer_open(&o, &be, &bad[i], &matrix, 1, &err), PL_EUSE);
+    assert_int_equal(pl_optimizer_open(&o, &be, &good, &vector, 1, &err), PL_EUSE);
+    assert_non_null(strstr(err.text, "0 matrices"));
+    assert_int_equal(pl_optimizer_open(&o, &be, &good, &matrix, 1, &err), PL_OK);
+    pl_optimizer_close(o);
+}
+
 /* --- the optimizer ---------------------------------------------------------------------------- */
 
 #define TENSORS 3
 static const struct pl_optimizer_tensor tensors[TENSORS] = {
     { .offset = 0, .n = 5, .decay = 0 },
-    { .offset = 16, .n = 10000, .decay = 0.045 },
+    { .offset = 16, .n = 10000, .decay = 0.045, .rows = 100 },
     { .offset = 10016, .n = 8193, .decay = 0.045 },
 };
 enum { TOTAL = 10016 + 8193 };
@@ -138,7 +199,7 @@ static void steps(struct pl_optimizer *o, float *p, int from, int to)
 static void state_travels(void **state)
 {
     struct pl_optimizer_options kinds[] = { pl_lamb_options(), pl_adam_options(0.01, 8),
-                                            pl_adam_options(0, 32) };
+                                            pl_adam_options(0, 32), pl_muon_options(0.01) };
     for (size_t k = 0; k < PL_COUNT(kinds); k++) {
         static float p[TOTAL], q[TOTAL];
         struct pl_optimizer *a = opened(kinds[k]), *b = opened(kinds[k]), *c = opened(kinds[k]);
@@ -313,6 +374,8 @@ int main(void)
         cmocka_unit_test(lamb_equations),
         cmocka_unit_test(lamb_corners),
         cmocka_unit_test(adam_equations),
+        cmocka_unit_test(muon_and_adam),
+        cmocka_unit_test(muon_needs_a_matrix),
         cmocka_unit_test(state_travels),
         cmocka_unit_test(state_names),
         cmocka_unit_test(options_change_nothing),

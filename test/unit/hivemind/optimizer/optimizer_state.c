@@ -25,7 +25,7 @@ static struct side {
 
 static void open_side(struct side *s)
 {
-    const struct pl_optimizer_tensor tensor = { 0, N, 0.045, NULL };
+    const struct pl_optimizer_tensor tensor = { 0, N, 0.045, NULL, 0 };
     const struct pl_wire_type type = { .dtype = PL_F32, .dims = 2, .size = { 50, 100 } };
     struct pl_optimizer_options lamb = pl_lamb_options();
     struct pl_err err;
@@ -189,7 +189,8 @@ static void negative_moments(void **state)
  * each parameter. */
 static void outer_state(void **state)
 {
-    const struct pl_optimizer_tensor tensors[] = { { 0, 6, 0, NULL }, { 16, 3, 0.045, NULL } };
+    const struct pl_optimizer_tensor tensors[] = { { 0, 6, 0, NULL, 0 },
+                                                   { 16, 3, 0.045, NULL, 0 } };
     const struct pl_wire_type types[] = { { .dtype = PL_F32, .dims = 2, .size = { 2, 3 } },
                                           { .dtype = PL_F32, .dims = 1, .size = { 3 } } };
     const struct pl_optimizer_options lamb = pl_lamb_options();
@@ -250,7 +251,7 @@ static void outer_state(void **state)
 static void the_order_of_the_swarm(void **state)
 {
     static const struct pl_optimizer_tensor tensors[] = {
-        { 0, 2, 0, NULL }, { 2, 3, 0.045, NULL }, { 5, 4, 0, NULL }, { 9, 5, 0.1, NULL }
+        { 0, 2, 0, NULL, 0 }, { 2, 3, 0.045, NULL, 0 }, { 5, 4, 0, NULL, 0 }, { 9, 5, 0.1, NULL, 0 }
     };
     static const size_t order[] = { 1, 3, 0, 2 };
     struct pl_wire_type types[4];
@@ -270,6 +271,60 @@ static void the_order_of_the_swarm(void **state)
     optimizer_state_close(&s);
 }
 
+/* A matrix with one moment, a vector with two; to a newcomer whose optimizer is another this state
+ * means nothing. */
+static void muons_state(void **state)
+{
+    enum { VECTOR = 8, MATRIX = N - VECTOR, PEERS = 3 };
+    static const struct pl_optimizer_tensor tensors[] = {
+        { .n = MATRIX, .decay = 0.045, .rows = 48 }, { .offset = MATRIX, .n = VECTOR }
+    };
+    static const struct pl_wire_type types[] = {
+        { .dtype = PL_F32, .dims = 2, .size = { 48, 104 } },
+        { .dtype = PL_F32, .dims = 1, .size = { VECTOR } }
+    };
+    const struct pl_optimizer_options kinds[PEERS] = { pl_muon_options(0.045),
+                                                       pl_muon_options(0.045),
+                                                       pl_adam_options(0.045, 32) };
+    static struct side sides[PEERS];
+    struct side *donor = &sides[0], *newcomer = &sides[1], *other = &sides[2];
+    struct state_snapshot *s;
+    struct state_load l;
+    struct pl_err err = { "" };
+    int64_t epoch;
+    (void)state;
+    for (int k = 0; k < PEERS; k++) {
+        struct side *p = &sides[k];
+        assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &kinds[k], tensors, 2, &err), PL_OK);
+        assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &kinds[k], &be, tensors,
+                                              types, 2, &err),
+                         PL_OK);
+    }
+    for (int k = 0; k < 3; k++) {
+        for (size_t i = 0; i < N; i++) donor->grad[i] = sinf((float)(i * i + (size_t)k));
+        assert_int_equal(pl_optimizer_step(donor->optimizer, donor->value, donor->grad, 0.01),
+                         PL_OK);
+    }
+    s = optimizer_state_snapshot(&donor->state, donor->value, 3, 0.01, -1, "");
+    assert_non_null(s);
+    carry(&l, s);
+    assert_int_equal(optimizer_state_check(&other->state, &l, 3, &err), PL_EUSE);
+    assert_int_equal(optimizer_state_check(&newcomer->state, &l, 3, &err), PL_OK);
+    assert_int_equal(optimizer_state_take(&newcomer->state, newcomer->value, &epoch, &l, &err),
+                     PL_OK);
+    /* All of it is there: the next step is the same. */
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(pl_optimizer_step(sides[k].optimizer, sides[k].value, donor->grad, 0.01),
+                         PL_OK);
+    assert_memory_equal(donor->value, newcomer->value, sizeof donor->value);
+    state_load_clear(&l);
+    state_snapshot_free(s);
+    for (int k = 0; k < PEERS; k++) {
+        optimizer_state_close(&sides[k].state);
+        pl_optimizer_close(sides[k].optimizer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +333,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_table, open_both, close_both),
         cmocka_unit_test_setup_teardown(no_table, open_both, close_both),
         cmocka_unit_test_setup_teardown(negative_moments, open_both, close_both),
+        cmocka_unit_test(muons_state),
         cmocka_unit_test(the_order_of_the_swarm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

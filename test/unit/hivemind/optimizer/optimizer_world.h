@@ -69,8 +69,8 @@ static int hold_copies; /* its gradient's copy to the host waits for a batch */
 static int copies_held;
 static _Thread_local int is_training;
 
-static const struct pl_optimizer_tensor tensors[] = { { 0, 600, 0.045, NULL },
-                                                      { 608, 32, 0.045, NULL } };
+static const struct pl_optimizer_tensor tensors[] = { { 0, 600, 0.045, NULL, 0 },
+                                                      { 608, 32, 0.045, NULL, 0 } };
 static const struct pl_wire_type types[] = { { .dtype = PL_F32, .dims = 2, .size = { 20, 30 } },
                                              { .dtype = PL_F32, .dims = 1, .size = { 32 } } };
 

@@ -88,8 +88,8 @@ static void open_peer_for(struct peer *p, int number, size_t group_size)
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct host_options o = { .me = &p->me, .listen = listen, .listen_count = 1 };
     struct pl_optimizer_options lamb = pl_lamb_options();
-    const struct pl_optimizer_tensor tensors[TENSORS] = { { 0, 600, 0, NULL },
-                                                          { 608, 40, 0.045, NULL } };
+    const struct pl_optimizer_tensor tensors[TENSORS] = { { 0, 600, 0, NULL, 0 },
+                                                          { 608, 40, 0.045, NULL, 0 } };
     const struct pl_wire_type types[TENSORS] = { { .dtype = PL_F32, .dims = 2, .size = { 20, 30 } },
                                                  { .dtype = PL_F32, .dims = 1, .size = { 40 } } };
     static const enum pl_compression method[TENSORS] = { PL_COMPRESS_FLOAT16, PL_COMPRESS_FLOAT16 };
