@@ -1,19 +1,12 @@
 /* optimizer_local.c - DiLoCo and local SGD by the public header, over loopback: peers equal the
  * result of ref/outer for the same gradients in one process, a late peer downloads phi and the
  * momentum, and a failed round loses no local step. */
-#include "test/unit/net/await.h"
+#include "loopback_run.h"
 #include "net/hivemind/optimizer/optimizer_internal.h"
 #include "test/unit/hivemind/training/training_totals.h"
 #include "ref/outer/outer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 #define W 6
 #define B 3
@@ -23,11 +16,10 @@
 #define EPOCHS 4
 #define SAMPLES 8 /* of a batch, and of an inner step */
 #define PEERS 3
-#define LIMIT 120.0 /* s */
 
 struct peer {
-    int number;
-    const char *algorithm, *join;
+    struct loopback_peer base;
+    const char *algorithm;
     float w[W], b[B], big[BIG], zeros[BIG];
     int64_t steps;              /* inner ones */
     int64_t number_of_last;     /* as the local optimizer was given it */
@@ -35,13 +27,8 @@ struct peer {
     size_t group[EPOCHS + 2];
     int loads, warnings, failed_rounds;
     int64_t loaded_epoch;
-    struct pl_collaborative *c;
-    struct pl_err err;
-    pthread_t thread;
-    int rc;
 };
 
-static char address[256];
 static int known, first_steps;
 
 /* b lies before w here: tensors without decay come first, which must not change their order. */
@@ -79,59 +66,48 @@ static void report(void *context, const struct pl_collaborative_event *e)
     if (e->kind == PL_COLLABORATIVE_WARNING) {
         p->warnings++;
         p->failed_rounds += strstr(e->text, "no outer step") != NULL;
-        printf("peer %d: %s\n", p->number, e->text);
+        printf("peer %d: %s\n", p->base.number, e->text);
     }
 }
 
-static int open_peer(struct peer *p)
+static void open_peer(struct peer *p)
 {
-    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
-    const struct pl_collaborative_run run = { .name = "local",
-                                              .listen = listen,
-                                              .listen_count = 1,
-                                              .initial_peers = &p->join,
-                                              .initial_peer_count = p->join != NULL };
     const struct pl_collaborative_tensor tensors[] = { { "b", 1, { B }, p->b, 1 },
                                                        { "w", 2, { 2, 3 }, p->w, 0 },
                                                        { "big", 1, { BIG }, p->big, 0 } };
-    const struct pl_collaborative_options o = { .algorithm = p->algorithm,
-                                                .inner_steps = INNER,
-                                                .target_batch = SAMPLES,
-                                                .step = sgd,
-                                                .compression = "none",
-                                                .matchmaking_time = 2,
-                                                .averaging_timeout = 30,
-                                                .allreduce_timeout = 10,
-                                                .report = report,
-                                                .context = p };
+    struct pl_collaborative_options o = loopback_options(p->algorithm);
+    o.inner_steps = INNER;
+    o.target_batch = SAMPLES;
+    o.step = sgd;
+    o.report = report;
+    o.context = p;
     for (int i = 0; i < W; i++) p->w[i] = 1 + 0.1f * (float)i;
     for (int i = 0; i < B; i++) p->b[i] = -1 - 0.1f * (float)i;
-    return pl_collaborative_open(&p->c, &run, tensors, 3, &o, &p->err);
+    loopback_open(&p->base, "local", tensors, 3, &o);
 }
 
 static int step(struct peer *p, int64_t samples)
 {
     float gw[W], gb[B];
     const float *gradient[] = { gb, gw, p->zeros };
-    gradient_at(p->number, p->b, gb, B, 0);
-    gradient_at(p->number, p->w, gw, W, B);
-    return pl_collaborative_step(p->c, gradient, samples, 1, &p->err);
+    gradient_at(p->base.number, p->b, gb, B, 0);
+    gradient_at(p->base.number, p->w, gw, W, B);
+    return pl_collaborative_step(p->base.c, gradient, samples, 1, &p->base.err);
 }
 
-static struct peer *new_peer(int number, const char *algorithm, const char *join)
+static struct peer *new_peer(int number, const char *algorithm)
 {
     struct peer *p = calloc(1, sizeof *p);
     assert_non_null(p);
-    p->number = number;
+    p->base.number = number;
     p->algorithm = algorithm;
-    p->join = join;
-    if (open_peer(p)) fail_msg("%s", p->err.text);
+    open_peer(p);
     return p;
 }
 
 static void close_peer(struct peer *p)
 {
-    pl_collaborative_close(p->c);
+    pl_collaborative_close(p->base.c);
     free(p);
 }
 
@@ -193,15 +169,15 @@ static void alone_equals_the_reference(void **state)
     (void)state;
     for (size_t a = 0; a < 2; a++) {
         float phi[EPOCHS + 1][N];
-        struct peer *p = new_peer(0, algorithms[a], NULL);
+        struct peer *p = new_peer(0, algorithms[a]);
         reference(algorithms[a], 1, phi);
         for (int t = 1; t <= EPOCHS; t++) {
             for (int h = 0; h < INNER; h++) {
-                assert_int_equal(pl_collaborative_epoch(p->c), t - 1);
+                assert_int_equal(pl_collaborative_epoch(p->base.c), t - 1);
                 assert_int_equal(step(p, SAMPLES), PL_OK);
                 assert_int_equal(p->number_of_last, (t - 1) * INNER + h);
             }
-            assert_int_equal(pl_collaborative_epoch(p->c), t);
+            assert_int_equal(pl_collaborative_epoch(p->base.c), t);
             assert_memory_equal(p->after[t], phi[t], sizeof phi[t]);
         }
         close_peer(p);
@@ -211,34 +187,34 @@ static void alone_equals_the_reference(void **state)
 /* A batch of several, or a part of one: an inner step as soon as its samples are there. */
 static void batches_make_inner_steps(void **state)
 {
-    struct peer *p = new_peer(0, "diloco", NULL);
+    struct peer *p = new_peer(0, "diloco");
     (void)state;
     for (int i = 0; i < 3; i++) assert_int_equal(step(p, SAMPLES / 4), PL_OK);
     assert_int_equal(p->steps, 0);
     assert_int_equal(step(p, SAMPLES / 4), PL_OK);
     assert_int_equal(p->steps, 1);
-    assert_int_equal(pl_collaborative_epoch(p->c), 0);
+    assert_int_equal(pl_collaborative_epoch(p->base.c), 0);
     assert_int_equal(step(p, SAMPLES * INNER), PL_OK); /* the target of the outer step is reached */
     assert_int_equal(p->steps, 2);
-    assert_int_equal(pl_collaborative_epoch(p->c), 1);
+    assert_int_equal(pl_collaborative_epoch(p->base.c), 1);
     close_peer(p);
 }
 
 /* Bad numbers cost their batch, not the steps before it. */
 static void bad_numbers_cost_a_batch(void **state)
 {
-    struct peer *p = new_peer(0, "diloco", NULL);
+    struct peer *p = new_peer(0, "diloco");
     float gw[W] = { 0 }, gb[B] = { NAN }, before;
     const float *gradient[] = { gb, gw, p->zeros };
     (void)state;
     assert_int_equal(step(p, SAMPLES), PL_OK);
     before = p->w[0];
-    assert_int_equal(pl_collaborative_step(p->c, gradient, SAMPLES, 1, &p->err), PL_OK);
+    assert_int_equal(pl_collaborative_step(p->base.c, gradient, SAMPLES, 1, &p->base.err), PL_OK);
     assert_int_equal(p->warnings, 1);
     assert_int_equal(p->steps, 1);
     assert_float_equal(p->w[0], before, 0);
     for (int h = 1; h < INNER; h++) assert_int_equal(step(p, SAMPLES), PL_OK);
-    assert_int_equal(pl_collaborative_epoch(p->c), 1);
+    assert_int_equal(pl_collaborative_epoch(p->base.c), 1);
     assert_int_equal(p->steps, INNER);
     close_peer(p);
 }
@@ -249,18 +225,19 @@ static void *train(void *context)
     struct peer *p = context;
     const struct timespec nap = { 0, 20000000 };
     int is_known = 0;
-    p->rc = step(p, SAMPLES);
-    while (!p->rc && pl_collaborative_epoch(p->c) < EPOCHS) {
+    p->base.rc = step(p, SAMPLES);
+    while (!p->base.rc && pl_collaborative_epoch(p->base.c) < EPOCHS) {
         struct pl_collaborative_status s;
-        pl_collaborative_status(p->c, &s);
+        pl_collaborative_status(p->base.c, &s);
         if (s.peers >= 2 && !is_known) {
             is_known = 1;
             note(&known);
         }
         nanosleep(&nap, NULL);
-        p->rc = step(p, noted(&known) < 2 ? 0 : SAMPLES);
+        p->base.rc = step(p, noted(&known) < 2 ? 0 : SAMPLES);
     }
-    if (!p->rc) await_noted(&first_steps, 1, LIMIT); /* not gone before the newcomer has come */
+    if (!p->base.rc)
+        await_noted(&first_steps, 1, LIMIT); /* not gone before the newcomer has come */
     return NULL;
 }
 
@@ -269,7 +246,7 @@ static void *train(void *context)
 static void assert_bytes(const struct peer *p)
 {
     const double values = 4.0 * (N + BIG);
-    const struct report_record r = totals_of(p->c->training);
+    const struct report_record r = totals_of(p->base.c->training);
     assert_true(r.rounds >= EPOCHS);
     assert_true((double)r.sent >= values * (double)r.rounds);
     assert_true((double)r.sent <= 1.05 * values * (double)(r.rounds + r.failed));
@@ -283,21 +260,19 @@ static void peers_equal_the_reference(const char *algorithm)
     int whole = 1;
     known = first_steps = 0;
     reference(algorithm, 2, phi);
-    p[0] = new_peer(0, algorithm, NULL);
-    snprintf(address, sizeof address, "%s", pl_collaborative_address(p[0]->c));
-    p[1] = new_peer(1, algorithm, address);
-    for (int r = 0; r < 2; r++) pthread_create(&p[r]->thread, NULL, train, p[r]);
+    p[0] = new_peer(0, algorithm);
+    p[1] = new_peer(1, algorithm);
+    for (int r = 0; r < 2; r++) loopback_start(&p[r]->base, train);
     for (int r = 0; r < 2; r++)
-        while (!p[r]->group[EPOCHS] && !p[r]->rc) usleep(20000);
+        while (!p[r]->group[EPOCHS] && !p[r]->base.rc) usleep(20000);
     /* phi, and the momentum: the newcomer's next outer step is the one that both would make. */
-    late = new_peer(2, algorithm, address);
+    late = new_peer(2, algorithm);
     assert_int_equal(late->loads, 1);
     assert_int_equal(late->loaded_epoch, EPOCHS);
     values_of(late, late->after[0]);
     note(&first_steps);
     for (int r = 0; r < 2; r++) {
-        pthread_join(p[r]->thread, NULL);
-        if (p[r]->rc) fail_msg("peer %d: %s", r, p[r]->err.text);
+        loopback_wait(&p[r]->base);
         for (int t = 1; t <= EPOCHS; t++) whole &= p[r]->group[t] == 2;
     }
     assert_true(whole);
@@ -305,7 +280,7 @@ static void peers_equal_the_reference(const char *algorithm)
         for (int r = 0; r < 2; r++) assert_near(p[r]->after[t], phi[t], 2e-6);
     assert_near(late->after[0], phi[EPOCHS], 2e-6);
     for (int r = 0; r < 2; r++) assert_bytes(p[r]);
-    pl_collaborative_status(late->c, &s);
+    pl_collaborative_status(late->base.c, &s);
     assert_int_equal(s.epoch, EPOCHS);
     close_peer(p[1]);
     close_peer(p[0]);
@@ -329,31 +304,30 @@ static void two_peers_of_local_sgd(void **state)
 static void failed_round_keeps_local_steps(void **state)
 {
     struct pl_collaborative_status s = { .peers = 0 };
-    struct peer *p = new_peer(0, "local_sgd", NULL), *silent;
+    struct peer *p = new_peer(0, "local_sgd"), *silent;
     float before[N], after[N];
     (void)state;
-    snprintf(address, sizeof address, "%s", pl_collaborative_address(p->c));
-    silent = new_peer(1, "local_sgd", address);
+    silent = new_peer(1, "local_sgd");
     assert_int_equal(step(silent, SAMPLES), PL_OK);
     for (int h = 0; h < INNER - 1; h++) assert_int_equal(step(p, SAMPLES), PL_OK);
     for (int i = 0; i < 600 && s.peers < 2; i++) {
         usleep(50000);
         assert_int_equal(step(p, 0), PL_OK);
-        pl_collaborative_status(p->c, &s);
+        pl_collaborative_status(p->base.c, &s);
     }
     assert_int_equal(s.peers, 2);
     assert_int_equal(step(p, SAMPLES), PL_OK);
     assert_int_equal(p->failed_rounds, 1);
-    assert_int_equal(pl_collaborative_epoch(p->c), 0);
+    assert_int_equal(pl_collaborative_epoch(p->base.c), 0);
     assert_int_equal(p->steps, INNER);
     values_of(p, before);
     assert_true(before[B] != 1); /* trained, and not taken back */
     close_peer(silent);
-    for (int i = 0; i < 1000 && !pl_collaborative_epoch(p->c); i++) {
+    for (int i = 0; i < 1000 && !pl_collaborative_epoch(p->base.c); i++) {
         usleep(20000);
         assert_int_equal(step(p, SAMPLES), PL_OK);
     }
-    assert_int_equal(pl_collaborative_epoch(p->c), 1);
+    assert_int_equal(pl_collaborative_epoch(p->base.c), 1);
     assert_true(p->steps >= 2 * INNER);
     /* nu = 1, mu = 0 and one peer: the outer step changes nothing. */
     {

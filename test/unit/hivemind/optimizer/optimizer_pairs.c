@@ -1,36 +1,21 @@
 /* optimizer_pairs.c - five peers train by NoLoCo over loopback: in each epoch a pair and a group of
  * three, drawn anew, so nobody is left over, and all have met after a few epochs. */
-#include "test/unit/net/await.h"
-#include "net/hivemind/optimizer.h"
+#include "loopback_run.h"
 #include "net/hivemind/progress/pairs.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 #define N 16
 #define PEERS 5
 #define SAMPLES 8
 #define INNER 2
 #define EPOCHS 8
-#define LIMIT 120.0 /* s */
 
 struct peer {
-    int number, rc;
-    const char *join;
+    struct loopback_peer base;
     float w[N];
     size_t size[EPOCHS + 1]; /* of the group of each epoch; 0: its round has failed */
     uint8_t group[EPOCHS + 1][20];
-    struct pl_collaborative *c;
-    struct pl_err err;
-    pthread_t thread;
 };
 
-static char address[256];
 static int at_epoch[EPOCHS + 1];
 
 static int sgd(void *context, const float *const *gradient, int64_t number, struct pl_err *err)
@@ -45,7 +30,7 @@ static void report(void *context, const struct pl_collaborative_event *e)
 {
     struct peer *p = context;
     const int64_t epoch = e->status.epoch;
-    if (e->kind == PL_COLLABORATIVE_WARNING) printf("peer %d: %s\n", p->number, e->text);
+    if (e->kind == PL_COLLABORATIVE_WARNING) printf("peer %d: %s\n", p->base.number, e->text);
     if (e->kind != PL_COLLABORATIVE_EPOCH || epoch > EPOCHS || e->round.status) return;
     p->size[epoch] = e->round.peers;
     memcpy(p->group[epoch], e->round.group, sizeof p->group[epoch]);
@@ -53,34 +38,25 @@ static void report(void *context, const struct pl_collaborative_event *e)
 
 static void open_peer(struct peer *p)
 {
-    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
-    const struct pl_collaborative_run run = { .name = "pairs",
-                                              .listen = listen,
-                                              .listen_count = 1,
-                                              .initial_peers = &p->join,
-                                              .initial_peer_count = p->join != NULL };
     const struct pl_collaborative_tensor tensors[] = { { "w", 1, { N }, p->w, 0 } };
-    const struct pl_collaborative_options o = { .algorithm = "noloco",
-                                                .inner_steps = INNER,
-                                                .target_batch = SAMPLES,
-                                                .step = sgd,
-                                                .compression = "none",
-                                                .fresh = 1,
-                                                .matchmaking_time = 3,
-                                                .averaging_timeout = 30,
-                                                .allreduce_timeout = 10,
-                                                .report = report,
-                                                .context = p };
+    struct pl_collaborative_options o = loopback_options("noloco");
+    o.inner_steps = INNER;
+    o.target_batch = SAMPLES;
+    o.fresh = 1;
+    o.matchmaking_time = 3;
+    o.step = sgd;
+    o.report = report;
+    o.context = p;
     for (int i = 0; i < N; i++) p->w[i] = 1 + 0.1f * (float)i;
-    if (pl_collaborative_open(&p->c, &run, tensors, 1, &o, &p->err)) fail_msg("%s", p->err.text);
+    loopback_open(&p->base, "pairs", tensors, 1, &o);
 }
 
 static int step(struct peer *p, int64_t samples)
 {
     float g[N];
     const float *gradient[] = { g };
-    for (int i = 0; i < N; i++) g[i] = p->w[i] - 0.3f * (float)((i + p->number) % 7);
-    return pl_collaborative_step(p->c, gradient, samples, 1, &p->err);
+    for (int i = 0; i < N; i++) g[i] = p->w[i] - 0.3f * (float)((i + p->base.number) % 7);
+    return pl_collaborative_step(p->base.c, gradient, samples, 1, &p->base.err);
 }
 
 /* Nobody begins an epoch before all have ended the one before, or half a minute has passed: then
@@ -91,21 +67,21 @@ static void *train(void *context)
     const struct timespec nap = { 0, 50000000 };
     struct pl_collaborative_status s;
     int64_t done = -1;
-    p->rc = step(p, 1);
+    p->base.rc = step(p, 1);
     do {
         nanosleep(&nap, NULL);
-        pl_collaborative_status(p->c, &s);
-        if (s.peers < PEERS) p->rc = step(p, 0);
-    } while (!p->rc && s.peers < PEERS);
-    while (!p->rc && pl_collaborative_epoch(p->c) < EPOCHS) {
-        const int64_t epoch = pl_collaborative_epoch(p->c);
+        pl_collaborative_status(p->base.c, &s);
+        if (s.peers < PEERS) p->base.rc = step(p, 0);
+    } while (!p->base.rc && s.peers < PEERS);
+    while (!p->base.rc && pl_collaborative_epoch(p->base.c) < EPOCHS) {
+        const int64_t epoch = pl_collaborative_epoch(p->base.c);
         if (epoch != done) {
             note(&at_epoch[epoch]);
             await_noted(&at_epoch[epoch], PEERS, 30);
             done = epoch;
         }
         nanosleep(&nap, NULL);
-        p->rc = step(p, SAMPLES);
+        p->base.rc = step(p, SAMPLES);
     }
     return NULL;
 }
@@ -118,7 +94,7 @@ static int is_drawn(const struct peer *p, int64_t epoch)
     int same = 1;
     for (int r = 0; r < PEERS; r++) {
         for (int k = 0; k < PEERS; k++) {
-            const char *text = strrchr(pl_collaborative_address(p[k].c), '/') + 1;
+            const char *text = strrchr(pl_collaborative_address(p[k].base.c), '/') + 1;
             assert_int_equal(peer_id_from_text(&ids[k], text, strlen(text)), PL_OK);
         }
         own = ids[r]; /* pairs_draw sorts them */
@@ -139,15 +115,11 @@ static void five_peers_are_paired_anew(void **state)
     (void)state;
     memset(p, 0, sizeof p);
     for (int r = 0; r < PEERS; r++) {
-        p[r].number = r;
-        if (r) p[r].join = address;
+        p[r].base.number = r;
         open_peer(&p[r]);
-        if (!r) snprintf(address, sizeof address, "%s", pl_collaborative_address(p[0].c));
     }
-    for (int r = 0; r < PEERS; r++) pthread_create(&p[r].thread, NULL, train, &p[r]);
-    for (int r = 0; r < PEERS; r++) pthread_join(p[r].thread, NULL);
-    for (int r = 0; r < PEERS; r++)
-        if (p[r].rc) fail_msg("peer %d: %s", r, p[r].err.text);
+    for (int r = 0; r < PEERS; r++) loopback_start(&p[r].base, train);
+    for (int r = 0; r < PEERS; r++) loopback_wait(&p[r].base);
     for (int t = 1; t <= EPOCHS; t++) {
         int in_pairs = 0, in_threes = 0;
         for (int r = 0; r < PEERS; r++) {
@@ -163,7 +135,7 @@ static void five_peers_are_paired_anew(void **state)
         for (int k = 0; k < r; k++) strangers += !met[r][k];
     printf("%d of %d epochs in a pair and a three, %d as drawn, %d of 10 have not met\n", whole,
            EPOCHS, drawn, strangers);
-    for (int r = 0; r < PEERS; r++) pl_collaborative_close(p[r].c);
+    for (int r = 0; r < PEERS; r++) pl_collaborative_close(p[r].base.c);
     /* On a busy machine a peer may miss a round. */
     assert_true(whole >= EPOCHS / 2);
     assert_true(drawn >= EPOCHS - 1);

@@ -1,18 +1,11 @@
 /* optimizer_powersgd.c - two peers train by PowerSGD over loopback, are stopped and go on from what
  * they have saved: as if they had not been stopped, but for the last bits. These depend on which
  * peer reduces which part, which matchmaking decides anew. */
-#include "test/unit/net/await.h"
+#include "loopback_run.h"
 #include "net/bytes.h"
 #include "net/hivemind/optimizer/optimizer_trainer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 #define ROWS 24
 #define COLUMNS 16
@@ -21,25 +14,19 @@
 #define SAMPLES 8
 #define SAVED 3 /* epoch */
 #define EPOCHS 6
-#define LIMIT 120.0 /* s */
-#define TRIES 3     /* on a busy machine a peer may miss a round */
+#define TRIES 3 /* on a busy machine a peer may miss a round */
 
 struct saved {
     float w[N];
     struct bytes factors;
 };
 struct peer {
-    int number, rc;
-    const char *join;
+    struct loopback_peer base;
     float w[N];
     struct saved *saved;
     int64_t groups; /* rounds of both */
-    struct pl_collaborative *c;
-    struct pl_err err;
-    pthread_t thread;
 };
 
-static char address[256];
 static int at_epoch[EPOCHS + 1];
 
 static int sgd(void *context, const float *const *gradient, int64_t number, struct pl_err *err)
@@ -54,32 +41,22 @@ static void report(void *context, const struct pl_collaborative_event *e)
 {
     struct peer *p = context;
     if (e->kind == PL_COLLABORATIVE_EPOCH) p->groups += !e->round.status && e->round.peers == PEERS;
-    if (e->kind == PL_COLLABORATIVE_WARNING) printf("peer %d: %s\n", p->number, e->text);
+    if (e->kind == PL_COLLABORATIVE_WARNING) printf("peer %d: %s\n", p->base.number, e->text);
 }
 
 static void open_peer(struct peer *p, int64_t epoch)
 {
-    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
-    const struct pl_collaborative_run run = { .name = "powersgd",
-                                              .listen = listen,
-                                              .listen_count = 1,
-                                              .initial_peers = &p->join,
-                                              .initial_peer_count = p->join != NULL };
     const struct pl_collaborative_tensor tensors[] = { { "w", 2, { ROWS, COLUMNS }, p->w, 0 } };
-    const struct pl_collaborative_options o = { .algorithm = "powersgd",
-                                                .powersgd_rank = 2,
-                                                .target_batch = PEERS * SAMPLES,
-                                                .epoch = epoch,
-                                                .fresh = 1,
-                                                .average_state_every = 1000,
-                                                .step = sgd,
-                                                .compression = "none",
-                                                .matchmaking_time = 2,
-                                                .averaging_timeout = 30,
-                                                .allreduce_timeout = 10,
-                                                .report = report,
-                                                .context = p };
-    if (pl_collaborative_open(&p->c, &run, tensors, 1, &o, &p->err)) fail_msg("%s", p->err.text);
+    struct pl_collaborative_options o = loopback_options("powersgd");
+    o.powersgd_rank = 2;
+    o.target_batch = PEERS * SAMPLES;
+    o.epoch = epoch;
+    o.fresh = 1;
+    o.average_state_every = 1000;
+    o.step = sgd;
+    o.report = report;
+    o.context = p;
+    loopback_open(&p->base, "powersgd", tensors, 1, &o);
 }
 
 /* Towards a matrix of full rank, so that two columns never hold the whole gradient. */
@@ -88,8 +65,8 @@ static int step(struct peer *p, int64_t samples)
     float g[N];
     const float *gradient[] = { g };
     for (int i = 0; i < N; i++)
-        g[i] = p->w[i] - 0.1f * (float)((i * 37 + i / COLUMNS * 11 + 5 * p->number) % 53 - 26);
-    return pl_collaborative_step(p->c, gradient, samples, 1, &p->err);
+        g[i] = p->w[i] - 0.1f * (float)((i * 37 + i / COLUMNS * 11 + 5 * p->base.number) % 53 - 26);
+    return pl_collaborative_step(p->base.c, gradient, samples, 1, &p->base.err);
 }
 
 /* One batch an epoch, once both are there: equal weights. */
@@ -98,18 +75,18 @@ static void *train(void *context)
     struct peer *p = context;
     const struct timespec nap = { 0, 20000000 };
     int64_t done = -1;
-    while (!p->rc && pl_collaborative_epoch(p->c) < EPOCHS) {
-        const int64_t epoch = pl_collaborative_epoch(p->c);
+    while (!p->base.rc && pl_collaborative_epoch(p->base.c) < EPOCHS) {
+        const int64_t epoch = pl_collaborative_epoch(p->base.c);
         const int is_new = epoch != done;
         if (is_new && epoch == SAVED && !p->saved->factors.data) {
             memcpy(p->saved->w, p->w, sizeof p->w);
-            p->rc = collaborative_save_factors(p->c, &p->saved->factors);
+            p->base.rc = collaborative_save_factors(p->base.c, &p->saved->factors);
         }
         if (is_new) {
             note(&at_epoch[epoch]);
-            if (!await_noted(&at_epoch[epoch], PEERS, LIMIT)) p->rc = PL_EIO;
+            if (!await_noted(&at_epoch[epoch], PEERS, LIMIT)) p->base.rc = PL_EIO;
         }
-        if (!p->rc) p->rc = step(p, is_new ? SAMPLES : 0);
+        if (!p->base.rc) p->base.rc = step(p, is_new ? SAMPLES : 0);
         done = epoch;
         nanosleep(&nap, NULL);
     }
@@ -125,24 +102,22 @@ static int play(float w[PEERS][N], struct saved saved[PEERS], int64_t epoch, int
     memset(p, 0, sizeof p);
     memset(at_epoch, 0, sizeof at_epoch);
     for (int r = 0; r < PEERS; r++) {
-        p[r].number = r;
+        p[r].base.number = r;
         p[r].saved = &saved[r];
-        if (r) p[r].join = address;
         if (epoch) memcpy(p[r].w, saved[r].w, sizeof p[r].w);
         open_peer(&p[r], epoch);
         if (with_factors)
-            assert_int_equal(collaborative_load_factors(p[r].c, bytes_at(&saved[r].factors),
-                                                        bytes_length(&saved[r].factors), &p[r].err),
+            assert_int_equal(collaborative_load_factors(p[r].base.c, bytes_at(&saved[r].factors),
+                                                        bytes_length(&saved[r].factors),
+                                                        &p[r].base.err),
                              PL_OK);
-        if (!r) snprintf(address, sizeof address, "%s", pl_collaborative_address(p[0].c));
     }
-    for (int r = 0; r < PEERS; r++) pthread_create(&p[r].thread, NULL, train, &p[r]);
-    for (int r = 0; r < PEERS; r++) pthread_join(p[r].thread, NULL);
+    for (int r = 0; r < PEERS; r++) loopback_start(&p[r].base, train);
     for (int r = 0; r < PEERS; r++) {
-        if (p[r].rc) fail_msg("peer %d: %s", r, p[r].err.text);
+        loopback_wait(&p[r].base);
         whole &= p[r].groups == EPOCHS - epoch;
         memcpy(w[r], p[r].w, sizeof w[r]);
-        pl_collaborative_close(p[r].c);
+        pl_collaborative_close(p[r].base.c);
     }
     return whole;
 }
