@@ -97,7 +97,7 @@ int upload_ask(struct upload *u, struct upload_reply *x, const char *method, con
     if (http_may_see(u->url, u->url) && strncasecmp(url, "https://", 8)) {
         snprintf(x->library, sizeof x->library,
                  "an https server leads to an address without https");
-        return PL_EUSE;
+        return pl_fail(u->err, PL_EUSE, "%.200s: %s", u->url, x->library);
     }
     for (; headers && *headers; headers++) {
         struct curl_slist *more = curl.slist_append(list, *headers);

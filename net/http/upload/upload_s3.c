@@ -43,7 +43,8 @@ static int find_place(struct place *p, const struct upload *u)
                           u->url);
 }
 
-/* A signed request for the object with a query, "" for none. */
+/* A signed request for the object with a query, "" for none. PL_EUSE, PL_ELIMIT: it cannot be sent,
+ * and u->err says why. */
 static int ask(struct upload *u, struct upload_reply *x, const char *method, const char *query,
                const void *data, size_t bytes)
 {
@@ -61,6 +62,7 @@ static int ask(struct upload *u, struct upload_reply *x, const char *method, con
     time_t now = time(NULL);
     struct tm utc;
     int rc = find_place(&place, u);
+    *x = (struct upload_reply){ .status = 0 }; /* there is none yet, if signing fails */
     if (rc) return rc;
     if (!EVP_Digest(data, bytes, digest, NULL, EVP_sha256(), NULL)) return PL_ENOMEM;
     strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", gmtime_r(&now, &utc));
