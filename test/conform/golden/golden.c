@@ -148,6 +148,15 @@ int32_t *golden_ints(struct golden *g, const struct st_file *f, const char *name
     return out;
 }
 
+struct st_file *golden_open(struct golden *g, const char *path)
+{
+    struct st_file *f;
+    struct pl_err err;
+    if (!pl_safetensors_open(&f, path, &err)) return f;
+    golden_fail(g, "opens", "%s", err.text);
+    return NULL;
+}
+
 json_t *golden_meta(struct golden *g, const struct st_file *f, const char *key)
 {
     const char *text = pl_safetensors_meta(f, key);

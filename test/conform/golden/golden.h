@@ -52,6 +52,8 @@ double golden_absolute(const float *got, const float *want, size_t n);
 float *golden_floats(struct golden *g, const struct st_file *f, const char *name, size_t *n);
 int32_t *golden_ints(struct golden *g, const struct st_file *f, const char *name, size_t *n);
 
+/* Opens a golden file; NULL after a golden_fail line. Close it with pl_safetensors_close. */
+struct st_file *golden_open(struct golden *g, const char *path);
 /* The JSON in the metadata entry `key` ("config"), or NULL after a golden_fail line. */
 json_t *golden_meta(struct golden *g, const struct st_file *f, const char *key);
 /* A whole JSON file (also gzipped, *.json.gz) of the area's folder. */

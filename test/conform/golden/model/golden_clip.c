@@ -209,7 +209,6 @@ static void preprocess(struct golden *g, const struct st_file *f, json_t *config
 int golden_area_clip(struct golden *g, const char *path, const char *stem)
 {
     struct st_file *f;
-    struct pl_err err;
     json_t *config;
     int known = 1;
     if (strstr(stem, "container")) {
@@ -225,10 +224,7 @@ int golden_area_clip(struct golden *g, const char *path, const char *stem)
         clip_golden_weights(g, path);
         return 1;
     }
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, stem, "%s", err.text);
-        return 1;
-    }
+    if (!(f = golden_open(g, path))) return 1;
     config = golden_meta(g, f, "config");
     if (!config) known = 1;
     else if (!strncmp(stem, "resample", 8)) resample(g, f, config);

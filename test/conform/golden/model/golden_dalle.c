@@ -176,15 +176,11 @@ int golden_area_dalle(struct golden *g, const char *path, const char *stem)
 {
     golden_dalle_fn *replay;
     struct st_file *f;
-    struct pl_err err;
     size_t n = strlen(path);
     int known = 1;
     if (n > 5 && !strcmp(path + n - 5, ".json"))
         return is_companion(stem) || golden_dalle_model(g, NULL, stem);
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "file", "%s", err.text);
-        return 1;
-    }
+    if (!(f = golden_open(g, path))) return 1;
     replay = kind_of(f);
     if (replay) replay(g, f);
     else known = golden_dalle_model(g, f, stem);

@@ -424,11 +424,7 @@ static void check_hub(struct golden *g, const char *path)
                                 .inner = 4 };
     struct pl_gpt2 m;
     struct st_file *f;
-    struct pl_err err;
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "opens", "%s", err.text);
-        return;
-    }
+    if (!(f = golden_open(g, path))) return;
     if (!pl_gpt2_declare(&m, &c)) {
         for (size_t i = 0; i < f->count; i++) {
             const char *name = f->tensors[i].name;
@@ -444,7 +440,6 @@ static void check_hub(struct golden *g, const char *path)
 int golden_area_gpt2(struct golden *g, const char *path, const char *stem)
 {
     struct st_file *f;
-    struct pl_err err;
     json_t *config;
     int known = 1;
     if (pl_ends_with(path, ".state_dict.json")) {
@@ -461,10 +456,7 @@ int golden_area_gpt2(struct golden *g, const char *path, const char *stem)
         check_weights(g, path);
         return 1;
     }
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "opens", "%s", err.text);
-        return 1;
-    }
+    if (!(f = golden_open(g, path))) return 1;
     config = golden_meta(g, f, "config");
     if (!config) known = 1;
     else if (pl_ends_with(stem, ".adamw")) check_adamw(g, f, config, stem);

@@ -228,7 +228,6 @@ static void check_weights(struct golden *g, const char *path)
 int golden_area_vqgan(struct golden *g, const char *path, const char *stem)
 {
     struct st_file *f;
-    struct pl_err err;
     json_t *config;
     int known = 1;
     if (!strncmp(stem, "container", 9)) {
@@ -244,10 +243,7 @@ int golden_area_vqgan(struct golden *g, const char *path, const char *stem)
         check_weights(g, path);
         return 1;
     }
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "opens", "%s", err.text);
-        return 1;
-    }
+    if (!(f = golden_open(g, path))) return 1;
     config = golden_meta(g, f, "config");
     if (!strncmp(stem, "blocks", 6)) vqgan_golden_blocks(g, f);
     else if (!strncmp(stem, "quantizers", 10)) vqgan_golden_quantizers(g, f, config);

@@ -305,14 +305,10 @@ int golden_btard(struct golden *g, const char *path, const char *stem)
 {
     struct btard_case c = { .g = g };
     struct st_file *f;
-    struct pl_err err;
     char name[300];
     if (strstr(strrchr(path, '/'), ".json"))
         return 1; /* replayed with the tensors of the same stem */
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "", "%s", err.text);
-        return 1;
-    }
+    if (!(f = golden_open(g, path))) return 1;
     snprintf(name, sizeof name, "%s.json", stem);
     c.f = f;
     c.doc = golden_json(g, name);

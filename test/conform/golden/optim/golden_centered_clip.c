@@ -150,14 +150,10 @@ static int schedule_takes(const json_t *config, const char *name)
 int golden_centered_clip(struct golden *g, const char *path, const char *stem)
 {
     struct st_file *f;
-    struct pl_err err;
     json_t *config, *meta;
     const char *name;
     (void)stem;
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "", "%s", err.text);
-        return 1;
-    }
+    if (!(f = golden_open(g, path))) return 1;
     config = golden_meta(g, f, "config");
     if (config && !json_object_size(json_object_get(config, "cases")))
         golden_fail(g, "cases", "none there");

@@ -324,13 +324,9 @@ int golden_onebit(struct golden *g, const char *path, const char *stem)
 {
     struct onebit_replay r = { .g = g };
     struct st_file *f;
-    struct pl_err err;
     json_t *config;
     (void)stem;
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "", "%s", err.text);
-        return 1;
-    }
+    if (!(f = golden_open(g, path))) return 1;
     r.f = f;
     if ((config = golden_meta(g, f, "config"))) {
         if (onebit_open(&r, config)) golden_fail(g, "config", "no steps that can be replayed");
@@ -427,14 +423,10 @@ int golden_dgc(struct golden *g, const char *path, const char *stem)
 {
     struct dgc_replay r = { .g = g };
     struct st_file *f;
-    struct pl_err err;
     json_t *config, *row;
     size_t step;
     (void)stem;
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "", "%s", err.text);
-        return 1;
-    }
+    if (!(f = golden_open(g, path))) return 1;
     r.f = f;
     config = golden_meta(g, f, "config");
     if (config && dgc_open(&r, config)) golden_fail(g, "config", "no steps that can be replayed");

@@ -273,7 +273,7 @@ static void run_message(struct golden *g, const struct st_file *f, const struct 
 static struct st_file *open_inputs(struct golden *g)
 {
     char *path = pl_path_join(g->folder, "compress_inputs.safetensors");
-    struct st_file *f = path ? quant_open_file(g, path) : NULL;
+    struct st_file *f = path ? golden_open(g, path) : NULL;
     free(path);
     return f;
 }
@@ -285,13 +285,13 @@ int quant_compress(struct golden *g, const char *path, const char *stem)
     json_t *config, *why;
     const char *input;
     if (method < 0) return 0;
-    f = quant_open_file(g, path);
+    f = golden_open(g, path);
     inputs = open_inputs(g);
     config = f ? golden_meta(g, f, "config") : NULL;
     for (size_t i = 0; config && inputs && i < f->count; i++) {
         char name[200];
         const char *proto = f->tensors[i].name;
-        if (!quant_ends_with(proto, ".proto")) continue;
+        if (!pl_ends_with(proto, ".proto")) continue;
         snprintf(name, sizeof name, "%.*s", (int)(strlen(proto) - strlen(".proto")), proto);
         run_message(g, f, inputs, json_object_get(config, "fields"), name,
                     (enum pl_compression)method);
@@ -318,7 +318,7 @@ int quant_compress(struct golden *g, const char *path, const char *stem)
 /* The inputs themselves: their types as the peer named them. */
 void quant_inputs(struct golden *g, const char *path)
 {
-    struct st_file *f = quant_open_file(g, path);
+    struct st_file *f = golden_open(g, path);
     json_t *config = f ? golden_meta(g, f, "config") : NULL, *dtype;
     const char *input;
     json_object_foreach(json_object_get(config, "dtype"), input, dtype)
@@ -334,7 +334,7 @@ void quant_inputs(struct golden *g, const char *path)
 /* One FLOAT16 tensor in pieces: ours against theirs, then theirs put together. */
 void quant_streaming(struct golden *g, const char *path)
 {
-    struct st_file *f = quant_open_file(g, path);
+    struct st_file *f = golden_open(g, path);
     const struct st_tensor *x = f ? pl_safetensors_find(f, "x") : NULL,
                            *stream = f ? pl_safetensors_find(f, "messages") : NULL;
     struct tensor_message m = { .method = PL_COMPRESS_FLOAT16 }, whole = { 0 };

@@ -184,14 +184,10 @@ static int advance(struct replay *r, long step, int compare)
 
 static int open_replay(struct replay *r, struct golden *g, const char *path, const char *stem)
 {
-    struct pl_err err;
     struct st_file *f;
     memset(r, 0, sizeof *r);
     r->g = g;
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, stem, "%s", err.text);
-        return PL_EFORMAT;
-    }
+    if (!(f = golden_open(g, path))) return PL_EFORMAT;
     r->f = f;
     r->config = golden_meta(g, f, "config");
     return r->config && !read_tensors(r) ? setup(r, stem) : PL_EFORMAT;

@@ -45,15 +45,11 @@ void golden_optim_thresholds(struct golden *g, const char *stem)
 void golden_optim_schedule(struct golden *g, const char *path)
 {
     struct st_file *f;
-    struct pl_err err;
     json_t *config;
     const struct st_tensor *lr;
     size_t n = 0;
     int32_t *step;
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "schedule", "%s", err.text);
-        return;
-    }
+    if (!(f = golden_open(g, path))) return;
     config = golden_meta(g, f, "config");
     step = golden_ints(g, f, "step", &n);
     lr = pl_safetensors_find(f, "lr");

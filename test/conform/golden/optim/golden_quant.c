@@ -8,26 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-int quant_ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && !strcmp(s + n - m, end);
-}
-
-struct st_file *quant_open_file(struct golden *g, const char *path)
-{
-    struct st_file *f;
-    struct pl_err err;
-    if (!pl_safetensors_open(&f, path, &err)) return f;
-    golden_fail(g, "file", "%s", err.text);
-    return NULL;
-}
-
 /* --- code books and block-wise codes ---------------------------------------------------------- */
 
 static void run_codebooks(struct golden *g, const char *path)
 {
-    struct st_file *f = quant_open_file(g, path);
+    struct st_file *f = golden_open(g, path);
     for (size_t i = 0; f && i < f->count; i++) {
         const struct st_tensor *t = &f->tensors[i];
         float book[PL_CODES];
@@ -146,11 +131,11 @@ static void one_blockwise(struct golden *g, const struct st_file *f, const char 
 
 static void run_blockwise(struct golden *g, const char *path)
 {
-    struct st_file *f = quant_open_file(g, path);
+    struct st_file *f = golden_open(g, path);
     for (size_t i = 0; f && i < f->count; i++) {
         char stem[200];
         const char *name = f->tensors[i].name;
-        if (!quant_ends_with(name, ".codes")) continue;
+        if (!pl_ends_with(name, ".codes")) continue;
         snprintf(stem, sizeof stem, "%.*s", (int)(strlen(name) - strlen(".codes")), name);
         one_blockwise(g, f, stem);
     }
@@ -159,7 +144,7 @@ static void run_blockwise(struct golden *g, const char *path)
 
 int golden_area_quant(struct golden *g, const char *path, const char *stem)
 {
-    if (quant_ends_with(path, ".json")) {
+    if (pl_ends_with(path, ".json")) {
         if (strcmp(stem, "size_adaptive")) return 0;
         quant_adaptive(g);
     } else if (!strncmp(stem, "codebooks", 9)) run_codebooks(g, path);

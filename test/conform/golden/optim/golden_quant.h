@@ -4,10 +4,8 @@
 #define PL_GOLDEN_QUANT_H
 
 #include "test/conform/golden/golden.h"
+#include "ref/small.h"
 
-int quant_ends_with(const char *s, const char *end);
-/* NULL after a line. */
-struct st_file *quant_open_file(struct golden *g, const char *path);
 /* The tensor "stem.what", or NULL. */
 const struct st_tensor *quant_sibling(const struct st_file *f, const char *stem, const char *what);
 

@@ -46,14 +46,10 @@ static const struct {
 static int run_tensors(struct golden *g, const char *path, const char *stem)
 {
     struct st_file *f;
-    struct pl_err err;
     json_t *config;
     const char *kind;
     int known = 0;
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, stem, "%s", err.text);
-        return 1;
-    }
+    if (!(f = golden_open(g, path))) return 1;
     config = golden_meta(g, f, "config");
     kind = json_string_value(json_object_get(config, "kind"));
     for (size_t i = 0; kind && i < PL_COUNT(kinds); i++)

@@ -35,14 +35,10 @@ static void newton_schulz(struct golden *g, const struct st_file *f, const char 
 
 void golden_outer_newton_schulz(struct golden *g, const char *path)
 {
-    struct pl_err err;
     struct st_file *f;
     json_t *config, *name;
     size_t i;
-    if (pl_safetensors_open(&f, path, &err)) {
-        golden_fail(g, "open", "%s", err.text);
-        return;
-    }
+    if (!(f = golden_open(g, path))) return;
     config = golden_meta(g, f, "config");
     json_array_foreach(json_object_get(config, "cases"), i, name)
         newton_schulz(g, f, json_string_value(name), (int)golden_int(g, config, "steps"));
