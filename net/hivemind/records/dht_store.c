@@ -411,26 +411,6 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
     return holds(s, key, item) ? PL_OK : PL_EAGAIN;
 }
 
-int dht_store_value(struct dht_store *s, double now, const struct dht_id *key, const void *value,
-                    size_t n, double expiration)
-{
-    struct dht_item item = { .value = (uint8_t *)(uintptr_t)value, /* only read */
-                             .n = n,
-                             .expiration = expiration };
-    return dht_store_put(s, now, key, &item);
-}
-
-int dht_store_subkey(struct dht_store *s, double now, const struct dht_id *key, const void *subkey,
-                     size_t subkey_n, const void *value, size_t n, double expiration)
-{
-    struct dht_item item = { .subkey = (uint8_t *)(uintptr_t)subkey, /* only read */
-                             .subkey_n = subkey_n,
-                             .value = (uint8_t *)(uintptr_t)value,
-                             .n = n,
-                             .expiration = expiration };
-    return dht_store_put(s, now, key, &item);
-}
-
 /* A read drops expired items, as in hivemind, so all returned items are alive. That changes the
  * cost of the entry, so the sums are corrected. */
 struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dht_id *key)

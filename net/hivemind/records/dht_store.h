@@ -48,11 +48,6 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
  * of no lower kind. */
 int dht_store_is_known(const struct dht_store *s, const struct dht_id *key,
                        const struct dht_item *item);
-/* The same for plain records of our own. */
-int dht_store_value(struct dht_store *s, double now, const struct dht_id *key, const void *value,
-                    size_t n, double expiration);
-int dht_store_subkey(struct dht_store *s, double now, const struct dht_id *key, const void *subkey,
-                     size_t subkey_n, const void *value, size_t n, double expiration);
 /* The record, or NULL; its dictionary is pruned. Valid until the next change. */
 struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dht_id *key);
 void dht_store_remove(struct dht_store *s, const struct dht_id *key);

@@ -80,8 +80,6 @@ int host_observed(const struct host *h, const struct peer_id *peer, struct multi
 int host_is_translated(const struct host *h, const struct multiaddr *seen);
 /* 1: our router forwards a port to us. */
 int host_is_mapped(const struct host *h);
-/* Ends all connections to it. */
-void host_disconnect(struct host *h, const struct peer_id *peer);
 /* A groupmate or a bootstrap peer: its use is charged to a share that strangers cannot use up,
  * and its requests are not held back. Calls are counted. PL_OK or PL_ENOMEM. */
 int host_protect(struct host *h, const struct peer_id *peer);

@@ -128,13 +128,6 @@ int host_is_translated(const struct host *h, const struct multiaddr *seen)
     return listening_is_translated(&h->listening, seen);
 }
 
-void host_disconnect(struct host *h, const struct peer_id *id)
-{
-    const struct peer *p = core_find_peer(&h->core, id);
-    for (struct connection *c = p ? p->connections : NULL; c; c = c->next_of_peer)
-        connection_end(c, PL_OK, "we have closed the connection");
-}
-
 int host_protect(struct host *h, const struct peer_id *id)
 {
     return resources_protect(&h->core.resources, id);

@@ -163,6 +163,7 @@ static void storage_step(struct golden *g, struct dht_store *s, const json_t *op
     double now = protocol_real(json_object_get(op, "now"));
     double expiration = protocol_real(json_object_get(op, "expiration"));
     struct bytes subkey = { 0 }, value = { 0 };
+    struct dht_item item;
     struct dht_id key;
     int stored;
     if (!protocol_id(g, op, "key", &key)) return;
@@ -172,12 +173,16 @@ static void storage_step(struct golden *g, struct dht_store *s, const json_t *op
         return;
     }
     if (!wire_member(g, op, "value", &value)) return;
-    if (!strcmp(name, "store")) {
-        stored = !dht_store_value(s, now, &key, bytes_at(&value), bytes_length(&value), expiration);
-    } else if (!strcmp(name, "store_subkey") &&
-               protocol_value(g, json_object_get(op, "subkey"), &subkey)) {
-        stored = !dht_store_subkey(s, now, &key, bytes_at(&subkey), bytes_length(&subkey),
-                                   bytes_at(&value), bytes_length(&value), expiration);
+    item = (struct dht_item){ .value = value.data,
+                              .n = bytes_length(&value),
+                              .expiration = expiration };
+    if (!strcmp(name, "store_subkey") &&
+        protocol_value(g, json_object_get(op, "subkey"), &subkey)) {
+        item.subkey = subkey.data;
+        item.subkey_n = bytes_length(&subkey);
+    }
+    if (!strcmp(name, "store") || item.subkey) {
+        stored = !dht_store_put(s, now, &key, &item);
     } else {
         golden_fail(g, "operation", "'%.40s' is not known", name);
         stored = -1;

@@ -12,23 +12,41 @@ static struct dht_id key_of(uint32_t x)
     return id;
 }
 
+/* A plain record: an item of a dictionary, or a value without a subkey. */
+static int put_subkey(struct dht_store *s, double now, const struct dht_id *key, const void *subkey,
+                      size_t subkey_n, const void *value, size_t n, double expiration)
+{
+    struct dht_item item = { .subkey = (uint8_t *)(uintptr_t)subkey, /* only read */
+                             .subkey_n = subkey_n,
+                             .value = (uint8_t *)(uintptr_t)value,
+                             .n = n,
+                             .expiration = expiration };
+    return dht_store_put(s, now, key, &item);
+}
+
+static int put_value(struct dht_store *s, double now, const struct dht_id *key, const void *value,
+                     size_t n, double expiration)
+{
+    return put_subkey(s, now, key, NULL, 0, value, n, expiration);
+}
+
 static void newest_wins(void **state)
 {
     struct dht_id k = key_of(1);
     struct dht_store s;
     dht_store_init(&s, DHT_STORE_MAX);
-    assert_int_equal(dht_store_value(&s, 0, &k, "a", 1, 10), PL_OK);
-    assert_int_equal(dht_store_value(&s, 0, &k, "b", 1, 10), PL_EAGAIN);
-    assert_int_equal(dht_store_value(&s, 0, &k, "b", 1, 5), PL_EAGAIN);
+    assert_int_equal(put_value(&s, 0, &k, "a", 1, 10), PL_OK);
+    assert_int_equal(put_value(&s, 0, &k, "b", 1, 10), PL_EAGAIN);
+    assert_int_equal(put_value(&s, 0, &k, "b", 1, 5), PL_EAGAIN);
     assert_non_null(dht_store_get(&s, 6, &k)); /* the refused one has not shortened its life */
-    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x01", 1, "c", 1, 10), PL_EAGAIN);
-    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x01", 1, "c", 1, 11), PL_OK);
+    assert_int_equal(put_subkey(&s, 6, &k, "\x01", 1, "c", 1, 10), PL_EAGAIN);
+    assert_int_equal(put_subkey(&s, 6, &k, "\x01", 1, "c", 1, 11), PL_OK);
     assert_null(dht_store_get(&s, 6, &k)->value);
-    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x02", 1, "d", 1, 8), PL_OK);
+    assert_int_equal(put_subkey(&s, 6, &k, "\x02", 1, "d", 1, 8), PL_OK);
     assert_int_equal(dht_store_get(&s, 6, &k)->dictionary.count, 2);
     assert_int_equal(dht_store_get(&s, 9, &k)->dictionary.count, 1);
-    assert_int_equal(dht_store_value(&s, 9, &k, "e", 1, 10), PL_EAGAIN);
-    assert_int_equal(dht_store_value(&s, 9, &k, "e", 1, 12), PL_OK);
+    assert_int_equal(put_value(&s, 9, &k, "e", 1, 10), PL_EAGAIN);
+    assert_int_equal(put_value(&s, 9, &k, "e", 1, 12), PL_OK);
     assert_null(dht_store_get(&s, 13, &k));
     assert_int_equal(s.count, 0);
     assert_int_equal(s.bytes, 0);
@@ -43,21 +61,21 @@ static void renewed_in_place(void **state)
     struct dht_store s;
     const struct dht_dictionary *d;
     dht_store_init(&s, DHT_STORE_MAX);
-    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, "a", 1, 5), PL_OK);
-    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x02", 1, "b", 1, 20), PL_OK);
-    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x01", 1, "c", 1, 30), PL_OK);
+    assert_int_equal(put_subkey(&s, 0, &k, "\x01", 1, "a", 1, 5), PL_OK);
+    assert_int_equal(put_subkey(&s, 0, &k, "\x02", 1, "b", 1, 20), PL_OK);
+    assert_int_equal(put_subkey(&s, 6, &k, "\x01", 1, "c", 1, 30), PL_OK);
     d = &dht_store_get(&s, 6, &k)->dictionary;
     assert_int_equal(d->count, 2);
     assert_memory_equal(d->items[0].value, "c", 1);
-    assert_int_equal(dht_store_subkey(&s, 25, &k, "\x03", 1, "d", 1, 40), PL_OK);
+    assert_int_equal(put_subkey(&s, 25, &k, "\x03", 1, "d", 1, 40), PL_OK);
     assert_int_equal(d->count, 2); /* \x02 is evicted for the new one */
     assert_memory_equal(d->items[1].value, "d", 1);
     dht_store_clear(&s);
     /* Renewing one does not drop another that has expired: renewed later, it is where it was. */
-    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, "a", 1, 5), PL_OK);
-    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x02", 1, "b", 1, 20), PL_OK);
-    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x02", 1, "c", 1, 30), PL_OK);
-    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x01", 1, "d", 1, 40), PL_OK);
+    assert_int_equal(put_subkey(&s, 0, &k, "\x01", 1, "a", 1, 5), PL_OK);
+    assert_int_equal(put_subkey(&s, 0, &k, "\x02", 1, "b", 1, 20), PL_OK);
+    assert_int_equal(put_subkey(&s, 6, &k, "\x02", 1, "c", 1, 30), PL_OK);
+    assert_int_equal(put_subkey(&s, 6, &k, "\x01", 1, "d", 1, 40), PL_OK);
     d = &dht_store_get(&s, 6, &k)->dictionary;
     assert_memory_equal(d->items[0].value, "d", 1);
     assert_memory_equal(d->items[1].value, "c", 1);
@@ -69,8 +87,8 @@ static void no_number_is_no_expiration(void **state)
     struct dht_id k = key_of(1);
     struct dht_store s;
     dht_store_init(&s, DHT_STORE_MAX);
-    assert_int_equal(dht_store_value(&s, 0, &k, "a", 1, NAN), PL_EAGAIN);
-    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, "a", 1, NAN), PL_EAGAIN);
+    assert_int_equal(put_value(&s, 0, &k, "a", 1, NAN), PL_EAGAIN);
+    assert_int_equal(put_subkey(&s, 0, &k, "\x01", 1, "a", 1, NAN), PL_EAGAIN);
     assert_int_equal(s.count, 0);
     dht_store_clear(&s);
 }
@@ -338,14 +356,14 @@ static void at_the_limits(void **state)
     uint8_t *value = calloc(1, DHT_VALUE_MAX);
     (void)state;
     dht_store_init(&s, DHT_STORE_MAX);
-    assert_int_equal(dht_store_value(&s, 10, &k, "a", 1, nextafter(10, 0)), PL_EAGAIN);
-    assert_int_equal(dht_store_value(&s, 10, &k, "a", 1, 10), PL_OK);
-    assert_int_equal(dht_store_subkey(&s, 10, &l, "\x01", 1, "a", 1, nextafter(10, 0)), PL_EAGAIN);
-    assert_int_equal(dht_store_subkey(&s, 10, &l, "\x01", 1, "a", 1, 10), PL_OK);
+    assert_int_equal(put_value(&s, 10, &k, "a", 1, nextafter(10, 0)), PL_EAGAIN);
+    assert_int_equal(put_value(&s, 10, &k, "a", 1, 10), PL_OK);
+    assert_int_equal(put_subkey(&s, 10, &l, "\x01", 1, "a", 1, nextafter(10, 0)), PL_EAGAIN);
+    assert_int_equal(put_subkey(&s, 10, &l, "\x01", 1, "a", 1, 10), PL_OK);
     assert_true(dht_store_get(&s, 10, &k) && dht_store_get(&s, 10, &l));
     dht_store_prune(&s, nextafter(10, 11));
     assert_int_equal(s.count, 0);
-    assert_int_equal(dht_store_value(&s, 10, &k, value, DHT_VALUE_MAX, 20), PL_OK);
+    assert_int_equal(put_value(&s, 10, &k, value, DHT_VALUE_MAX, 20), PL_OK);
     assert_int_equal(dht_store_get(&s, 20, &k)->n, DHT_VALUE_MAX);
     dht_store_clear(&s);
     free(value);
@@ -362,7 +380,7 @@ static void ties_of_the_surplus(void **state)
         s.size_max = 2;
         for (uint32_t i = 0; i < 3; i++) {
             struct dht_id k = key_of(1 + (first + i) % 3);
-            assert_int_equal(dht_store_value(&s, 0, &k, "a", 1, 10), PL_OK);
+            assert_int_equal(put_value(&s, 0, &k, "a", 1, 10), PL_OK);
         }
         for (uint32_t i = 1; i <= 3; i++) {
             struct dht_id k = key_of(i);
@@ -378,9 +396,8 @@ static void too_large(void **state)
     struct dht_store s;
     uint8_t *value = calloc(1, DHT_DICTIONARY_MAX + 1);
     dht_store_init(&s, DHT_STORE_MAX);
-    assert_int_equal(dht_store_value(&s, 0, &k, value, DHT_VALUE_MAX + 1, 9), PL_EAGAIN);
-    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, value, DHT_DICTIONARY_MAX, 9),
-                     PL_EAGAIN);
+    assert_int_equal(put_value(&s, 0, &k, value, DHT_VALUE_MAX + 1, 9), PL_EAGAIN);
+    assert_int_equal(put_subkey(&s, 0, &k, "\x01", 1, value, DHT_DICTIONARY_MAX, 9), PL_EAGAIN);
     assert_int_equal(s.count, 0);
     dht_store_clear(&s);
     free(value);
@@ -402,7 +419,7 @@ static void like_a_plain_table(void **state)
         const struct dht_entry *e;
         int stored;
         now += pl_rng_uniform(&rng);
-        stored = dht_store_value(&s, now, &k, &i, 4, expiration);
+        stored = put_value(&s, now, &k, &i, 4, expiration);
         assert_int_equal(!stored, expiration >= now && !(until[i] >= expiration));
         if (!stored) until[i] = expiration;
         i = (uint32_t)pl_rng_below(&rng, 64);

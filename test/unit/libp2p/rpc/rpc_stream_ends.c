@@ -1,6 +1,7 @@
 /* rpc_stream_ends.c - how streaming calls end: resets and losses behind messages, failures,
  * limits. */
 #include "rpc_talk.h"
+#include "net/libp2p/host/host_internal.h"
 
 /* Three messages and the beginning of a fourth, larger than the window; then the server resets. */
 static int torn;
@@ -117,7 +118,9 @@ static void messages_before_a_lost_connection_are_read(void **state)
 static void end_and_credit_here(void *context)
 {
     struct talk *t = context;
-    host_disconnect(t->side->host, t->to);
+    const struct peer *p = core_find_peer(&t->side->host->core, t->to);
+    for (struct connection *c = p->connections; c; c = c->next_of_peer)
+        connection_end(c, PL_OK, "the test ends it");
     rpc_credit(t->s, 100000);
 }
 
