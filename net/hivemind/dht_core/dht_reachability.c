@@ -3,7 +3,7 @@
  * initial peers to dial the address that they see us at, from a connection of their own.
  *
  *   UNKNOWN (counts as open) --one could dial us--> OPEN
- *       |  some tried, none could
+ *       |  some tried, none could; or for now, no answer yet after LATE
  *       v
  *   CLOSED --a relay carries connections to us (dht_relays.c)--> open through a relay
  *       |  no relay
@@ -20,6 +20,9 @@
 
 #define CHECK_EVERY 300.0 /* s */
 #define CHECK_LIMIT 20.0  /* s for dialling us; the other side gives up after AUTONAT_LIMIT */
+/* s until the first check that is under way counts as failed: where no router is in the way, a dial
+ * takes a round trip. One that is dropped takes 15 s, and without a relay nobody could call us. */
+#define LATE 2.0
 #define PATIENCE 5.0 /* s that a first averaging waits for the first check, which takes moments */
 
 /* identify has finished with a peer: now its view of our address and its protocols are known. */
@@ -53,6 +56,7 @@ void dht_reachability_open(struct dht_reachability *r)
 void dht_reachability_close(struct dht_reachability *r)
 {
     host_unwatch(r->core->host, &r->watch);
+    timer_stop(&r->late);
     for (int i = 0; i < REACHABILITY_ASKED; i++)
         if (r->checks[i].question) autonat_cancel(r->checks[i].question);
 }
@@ -94,7 +98,17 @@ static void on_checked(void *context, int status, const struct multiaddr *at, co
     if (--r->pending) return;
     if (r->could) r->state = REACH_OPEN;
     else if (r->could_not) r->state = REACH_CLOSED;
-    else if (r->state == REACH_UNKNOWN) r->state = REACH_OPEN;
+    else if (r->state == REACH_UNKNOWN || r->is_assumed) r->state = REACH_OPEN;
+    r->is_assumed = 0;
+    dht_reachability_check(r);
+}
+
+static void on_late(void *context)
+{
+    struct dht_reachability *r = context;
+    if (r->state != REACH_UNKNOWN || !r->pending) return;
+    r->state = REACH_CLOSED;
+    r->is_assumed = 1;
     dht_reachability_check(r);
 }
 
@@ -116,6 +130,7 @@ static void ask_initial_peers(struct dht_reachability *r)
         r->pending += check->question != NULL;
     }
     if (!r->pending) r->checked = 0;
+    else if (r->state == REACH_UNKNOWN) timer_start(n->loop, &r->late, LATE, on_late, r);
 }
 
 void dht_reachability_check(struct dht_reachability *r)

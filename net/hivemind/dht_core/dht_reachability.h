@@ -21,6 +21,8 @@ struct dht_reachability {
     double entered;    /* loop time; 0: not yet */
     double checked;    /* loop time of the last check; 0: never */
     size_t pending, could, could_not;
+    struct timer late;
+    int is_assumed; /* CLOSED before the first check has ended */
     struct dht_reachability_check {
         struct dht_reachability *of;
         struct autonat_question *question;

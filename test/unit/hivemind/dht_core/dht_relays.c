@@ -118,12 +118,37 @@ static void not_without_need(void **state)
     assert_int_equal(q.p->dht->reachability.relays.count, 0);
 }
 
+static void on_check(void *context, struct stream *s) {}
+
+static void check_nothing(void *context)
+{
+    struct peer *p = context;
+    host_unserve(p->host, "/libp2p/autonat/1.0.0");
+    assert_int_equal(host_serve(p->host, "/libp2p/autonat/1.0.0", on_check, p), PL_OK);
+}
+
+/* Behind a router that drops what comes in, a check takes as long as its dial: a relay is asked long before
+ * that. */
+static void slow_check_is_not_waited_for(void **state)
+{
+    const double begun = pl_seconds();
+    struct question q = { .p = NULL };
+    relays = 1;
+    add(0, 0);
+    loop_call(loop, check_nothing, &peers[0]);
+    q.p = add_hidden();
+    await_relays(&q, 1);
+    assert_int_equal(q.p->dht->reachability.pending, 1);
+    assert_true(pl_seconds() - begun < 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(found_among_nodes, begin_test, end_test),
         cmocka_unit_test_setup_teardown(those_that_grant_nothing_are_left, begin_test, end_test),
         cmocka_unit_test_setup_teardown(not_without_need, begin_test, end_test),
+        cmocka_unit_test_setup_teardown(slow_check_is_not_waited_for, begin_test, end_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
