@@ -3,13 +3,15 @@
  *
  *               known addresses used up           router has answered
  *   DIALING --------------------------> ASKING ----------------------> ASKED
+ *      ^                                   |                              |
+ *      +-------- dials hang for ASK_AGAIN -|------------------------------+
  *      |                                   |                              |
  *      +--- connected: all calls succeed -------- none left: all fail ---+
  *
  * Up to DIALS_AT_ONCE addresses are dialed together, direct ones before relayed ones. Behind a
  * router that drops our packets nothing answers, so after HEAD_START the relayed addresses are
- * tried as well, and other peers are asked. An address that failed is not dialed again for a while
- * (peerstore.h), unless a user names it. */
+ * tried as well, and other peers are asked, again and again while dials hang. An address that
+ * failed is not dialed again for a while (peerstore.h), unless a user names it. */
 #include "peer_routing.h"
 #include "net/list.h"
 
@@ -18,6 +20,9 @@
 #define DIALS_AT_ONCE 4 /* of one peer; honest peers announce two or three addresses */
 #define HEAD_START 1.0  /* s that direct addresses have before relayed ones: several round trips */
 #define FIND_LIMIT 30.0 /* s for asking other peers: three rounds of ten seconds */
+/* s between two questions while dials hang: a peer that has just come finds a relay, and announces
+ * it, a moment after its own addresses */
+#define ASK_AGAIN 2.0
 
 enum search_state { SEARCH_DIALING, SEARCH_ASKING, SEARCH_ASKED };
 
@@ -275,7 +280,7 @@ static void dial_more(struct peer_search *s)
     }
 }
 
-/* Asks other peers, once. 1: the query is under way. */
+/* Asks other peers. 1: the query is under way. */
 static int ask_router(struct peer_search *s)
 {
     const struct peer_router *router = s->of->router;
@@ -285,6 +290,21 @@ static int ask_router(struct peer_search *s)
         if (!s->query) s->state = SEARCH_ASKED;
     }
     return s->state == SEARCH_ASKING;
+}
+
+/* A query's own dials ask once: of many dead peers each would ask for the others again. */
+static int is_asked_for(const struct peer_search *s)
+{
+    for (const struct host_wait *w = s->waits; w; w = w->next)
+        if (w->effort == ROUTING_ASK) return 1;
+    return 0;
+}
+
+static void ask_again(void *context)
+{
+    struct peer_search *s = context;
+    s->state = SEARCH_DIALING;
+    step(s);
 }
 
 static void step(void *context)
@@ -306,7 +326,9 @@ static void step(void *context)
         return;
     }
     if (!s->dial_count) complete_known_only(s);
-    if (!ask_router(s) && !s->dial_count) end_search(s, PL_EIO);
+    if (ask_router(s)) return;
+    if (!s->dial_count) end_search(s, PL_EIO);
+    else if (is_asked_for(s)) timer_start(loop_of(s->of), &s->timer, ASK_AGAIN, ask_again, s);
 }
 
 /* New addresses of a peer are known, from any query's answers: its own search tries them at

@@ -182,6 +182,42 @@ static void unreachable_address_does_not_delay_a_relayed_call(void **state)
     for (int i = 0; i < 3; i++) close(silence[i]);
 }
 
+/* a has no relay yet when b's search begins: b asks the hub again while a's address is silent. */
+static void relay_found_during_the_search(void **state)
+{
+    struct side hub, a, b;
+    int silence[3];
+    struct ears ears = { .side = &hub };
+    struct asking reserve = { .from = &a, .to = &hub.me.id };
+    struct asking join = { .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
+    struct asking q = {
+        .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "hello", .n = 5, .timeout_s = LIMIT
+    };
+    double begun;
+    open_side_as(&hub, 1, 0, 1);
+    open_side(&a, 0, 0);
+    open_side(&b, 0, 0);
+    serve(&a, "Test.echo", echo, NULL, NULL);
+    loop_call(hub.loop, watch_here, &ears);
+    teach(&a, &hub);
+    teach(&b, &hub);
+    open_silence(silence, &a.at);
+    teach(&b, &a);
+    ask_and_wait(&join);
+    begun = pl_seconds();
+    ask(&q);
+    usleep(1500000); /* the hub has been asked, and knew no address */
+    loop_call(a.loop, reserve_here, &reserve);
+    assert_true(await_noted(&q.answered, 1, LIMIT));
+    if (q.status) fail_msg("%s", q.error);
+    assert_true(pl_seconds() - begun < CONN_SETUP_LIMIT - 5);
+    bytes_clear(&q.response);
+    close_side(&b);
+    close_side(&a);
+    close_side(&hub);
+    for (int i = 0; i < 3; i++) close(silence[i]);
+}
+
 static void on_reach(void *context, int status, const struct multiaddr *at, const char *why)
 {
     struct asking *a = context;
@@ -252,6 +288,7 @@ int main(void)
         cmocka_unit_test(found_through_another),
         cmocka_unit_test(called_through_relay),
         cmocka_unit_test(unreachable_address_does_not_delay_a_relayed_call),
+        cmocka_unit_test(relay_found_during_the_search),
         cmocka_unit_test(reachable),
         cmocka_unit_test(not_reachable_behind_a_router),
     };
