@@ -138,6 +138,15 @@ static void take_state(struct state_download *d, size_t confirmed)
     end_load(d, PL_OK);
 }
 
+/* A donor that was silent as a witness would hold up the next load, too. */
+static void note_silent_witnesses(struct state_download *d)
+{
+    for (size_t i = 0; i < d->witnesses.count; i++)
+        if (d->witnesses.asked[i].is_silent)
+            dht_blacklist_failed(&d->failures, &d->witnesses.asked[i].peer,
+                                 loop_now(d->peer->loop));
+}
+
 /* A state confirmed by samples or by a second download is taken; one that more donors contradict is
  * not. An unconfirmed state is taken only if there is no confirmed one. */
 static void judge_state(void *context)
@@ -155,6 +164,7 @@ static void judge_state(void *context)
         verdict = state_claims_judge(&agree, &other, claims, count, d->peer->elements,
                                      d->peer->tensors);
     free(claims[0].samples);
+    note_silent_witnesses(d);
     witnesses_clear(&d->witnesses);
     /* More donors agree with one another on other samples than agree with this state. */
     if (verdict == STATE_REFUTED) {

@@ -85,6 +85,7 @@ static void on_samples(void *context, const struct rpc_result *r)
     uint64_t epoch = 0;
     /* A donor that does not answer, or answers otherwise, is a witness for neither side. */
     w->request = NULL;
+    w->is_silent = r->status == PL_EAGAIN;
     if (!r->status && r->n == answer_bytes(p) && (w->claim.samples = malloc(r->n))) {
         pl_copy_little(&epoch, r->data, sizeof epoch, 1);
         /* An impossibly large epoch is treated as no claim. */

@@ -30,6 +30,7 @@ struct witness {
     struct dht_task *proof;
     struct rpc_request *request;
     struct state_claim claim; /* samples NULL: no answer yet */
+    int is_silent;            /* none in time */
 };
 struct state_witnesses {
     const struct state_peer *peer;

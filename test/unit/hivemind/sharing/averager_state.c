@@ -167,6 +167,52 @@ static void one_byzantine_donor(void **state)
     }
 }
 
+/* Witnesses' calls that are never answered. */
+static struct rpc_call *unanswered[16];
+static size_t unanswered_count;
+
+static void on_samples_asked(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    assert_true(unanswered_count < PL_COUNT(unanswered));
+    unanswered[unanswered_count++] = call;
+}
+
+static void fall_silent(void *context)
+{
+    struct peer *p = context;
+    char name[GROUP_NAME_MAX];
+    assert_int_equal(group_rpc_name(name, p->options.prefix, p->options.class_name,
+                                    AVERAGER_SAMPLES, NULL),
+                     PL_OK);
+    rpc_unserve(p->host, name);
+    assert_int_equal(rpc_serve_unary(p->host, name, on_samples_asked, p), PL_OK);
+}
+
+static void answer_all(void *context)
+{
+    while (unanswered_count) rpc_reply(unanswered[--unanswered_count], "", 0);
+}
+
+/* A witness that does not answer holds up one load for STATE_WITNESS_LIMIT, not each. */
+static void silent_witness_is_asked_once(void **state)
+{
+    double begun;
+    for (int i = 0; i < 4; i++) add(0, 0);
+    open_all();
+    for (int i = 0; i < 3; i++) loop_call(loop, share, &peers[i]);
+    await_announcements(&peers[3]);
+    loop_call(loop, fall_silent, &peers[0]);
+    load_once(&peers[3]);
+    assert_int_equal(peers[3].load_status, PL_OK);
+    assert_int_equal(unanswered_count, 1);
+    begun = pl_seconds();
+    load_once(&peers[3]);
+    assert_true(pl_seconds() - begun < STATE_WITNESS_LIMIT);
+    assert_int_equal(peers[3].load_status, PL_OK);
+    assert_int_equal(unanswered_count, 1);
+    loop_call(loop, answer_all, NULL);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
 
 /* A name, with * and ?, runs only the tests that match it. */
@@ -175,6 +221,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(newcomers_take_over),
         TEST(one_byzantine_donor),
+        TEST(silent_witness_is_asked_once),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
