@@ -176,22 +176,40 @@ static void abandon(struct matchmaking *m, double now, int has_disbanded)
     give_up_leader(m, now);
 }
 
+/* Our requests at the leader's newest declaration. NULL: another leader has suggested it. */
+static struct matchmaking_attempt *attempt_at_leader(const struct matchmaking *m)
+{
+    for (size_t i = m->attempts.count; i-- > 0;)
+        if (peer_id_equal(&m->attempts.list[i].of.peer, &m->leader.peer))
+            return &m->attempts.list[i];
+    return NULL;
+}
+
 /* The leader's machine or link may only have stalled, so it is asked again, after 2^n s the n-th
  * time. To give it up would cost us the whole window. */
 static void no_answer(struct matchmaking *m, double now)
 {
-    if (m->state == MATCHMAKING_ASKING) m->attempts.unanswered += m->leader.is_doubtful;
-    for (size_t i = 0; m->state == MATCHMAKING_ASKING && i < m->attempts.count; i++)
-        if (peer_id_equal(&m->attempts.list[i].of.peer, &m->leader.peer))
-            m->attempts.list[i].again = now +
-                                        ldexp(MATCHMAKING_AGAIN, m->attempts.list[i].count - 1);
+    struct matchmaking_attempt *a = attempt_at_leader(m);
+    if (m->state == MATCHMAKING_ASKING) {
+        m->attempts.unanswered += m->leader.is_doubtful;
+        if (a) a->again = now + ldexp(MATCHMAKING_AGAIN, a->count - 1);
+    }
     give_up_leader(m, now);
 }
 
+/* A leader that has accepted us is asked once more if it is gone before its time: a relay cuts what
+ * it carries after two minutes or 128 KiB, and both sides are well. */
 void matchmaking_leader_gone(struct matchmaking *m, double now)
 {
-    if (m->state == MATCHMAKING_ASKING) no_answer(m, now);
-    else if (m->state == MATCHMAKING_FOLLOWING) abandon(m, now, 0);
+    struct matchmaking_attempt *a = attempt_at_leader(m);
+    if (m->state == MATCHMAKING_ASKING) {
+        no_answer(m, now);
+    } else if (m->state == MATCHMAKING_FOLLOWING && a && a->count == 1 && now < m->leader.until) {
+        a->again = now;
+        give_up_leader(m, now);
+    } else if (m->state == MATCHMAKING_FOLLOWING) {
+        abandon(m, now, 0);
+    }
 }
 
 /* --- a leader's messages ------------------------------------------------------------------- */

@@ -143,6 +143,36 @@ static void leader_pauses(void **state)
     clear(&w);
 }
 
+/* The connection between a follower and its leader ends, and both notice. */
+static void cut(struct peer *follower)
+{
+    struct stream *s = follower->asked;
+    add(&w, (struct event){ .kind = ASKER_GONE, .to = s->leader, .stream = s }, NULL, 0);
+    add(&w, (struct event){ .kind = LEADER_GONE, .to = s->asker, .stream = s }, NULL, 0);
+    run_until(&w, w.now + 1);
+}
+
+/* As by a relay: the follower goes back once. A leader that it is cut off from again has abandoned it. */
+static void follower_that_is_cut_off_goes_back(void **state)
+{
+    make(&w, 2, 0, 0);
+    for (size_t i = 0; i < 2; i++) w.peer[i].m.o.min_time = 60;
+    matchmaking_begin(&w.peer[0].m, w.now, 0, 1300);
+    run_until(&w, 1001);
+    matchmaking_begin(&w.peer[1].m, w.now, 0, 1300);
+    run_until(&w, 1002);
+    assert_int_equal(w.peer[1].m.state, MATCHMAKING_FOLLOWING);
+    cut(&w.peer[1]);
+    assert_int_equal(w.peer[1].m.state, MATCHMAKING_FOLLOWING);
+    assert_int_equal(w.peer[0].m.followers.count, 1);
+    assert_int_equal(w.peer[1].abandoned, 0);
+    cut(&w.peer[1]);
+    assert_int_equal(w.peer[1].m.state, MATCHMAKING_LOOKING);
+    assert_int_equal(w.peer[0].m.followers.count, 0);
+    assert_int_equal(w.peer[1].abandoned, 1);
+    clear(&w);
+}
+
 /* An earlier leader turns up: the later one goes there, and sends its followers after it. */
 static void followers_are_sent_on(void **state)
 {
@@ -193,6 +223,7 @@ int main(void)
         cmocka_unit_test(mismatches),
         cmocka_unit_test(frozen_leader),
         cmocka_unit_test(leader_pauses),
+        cmocka_unit_test(follower_that_is_cut_off_goes_back),
         cmocka_unit_test(followers_are_sent_on),
         cmocka_unit_test(bits_after_a_group_of_one),
         cmocka_unit_test(others_do_not_count),
