@@ -93,6 +93,14 @@ look_(again|at|for|here|closed|inside|block|every)[a-z_]*  poll, check, read, fi
 [a-z_]+_look(s|ed|_up)?|looks_lost  poll
 history_lanes?[a-z_]*|lane_json|drawLane|"lane"|[a-z]+\.lane  span
 (FINDING_[A-Z]+, |[a-z]*\[)"reach"|check: reach:|(p\.|potluckPeers\.|join-)reach  reachability, scope
+(broadcast|verifier|equivocation_log|demo_view)_hear[a-z_]*  receive, event
+[a-z]*_conduct      outcome
+dht_(stakes?|ledgers?)  candidate for eviction, usage
+[a-z]+_sound        finite, valid
+givings?_[a-z]+|[a-z]+_givings?  upload
+attendees?          participant
+is_hopeless         has_failed
+[a-z]*_?upkeep[a-z_]*  maintenance
 '
 # In programs these are no names either; in prose they are English.
 names='

@@ -30,7 +30,7 @@ static int take_event(struct demo_view *v, const json_t *event, double *now)
         demo_view_mark(v, time);
         demo_view_line(text, v, time);
         puts(text);
-    } else demo_view_hear(v, (int)k, event);
+    } else demo_view_event(v, (int)k, event);
     return 1;
 }
 

@@ -81,7 +81,7 @@ static void log_event(struct show *s, int k, json_t *event)
 static void set_state(struct show *s, int k, const char *state)
 {
     json_t *event = demo_view_state(state);
-    demo_view_hear(&s->view, k, event);
+    demo_view_event(&s->view, k, event);
     log_event(s, k, event);
     json_decref(event);
 }
@@ -212,7 +212,7 @@ static void say(struct show *s, const char *text)
     fprintf(stderr, "%s\n", text);
 }
 
-static void hear_line(struct show *s, struct peer *p, const char *text)
+static void receive_line(struct show *s, struct peer *p, const char *text)
 {
     json_t *line = pl_json_load(text, strlen(text), 0, NULL);
     const char *event = json_string_value(json_object_get(line, "event")), *address;
@@ -226,13 +226,13 @@ static void hear_line(struct show *s, struct peer *p, const char *text)
         snprintf(page, sizeof page, "its page: %.180s", url ? url : "");
         if (p == &s->page && url) say(s, page);
     } else if (p > &s->peer[0] && p != &s->page) {
-        demo_view_hear(&s->view, (int)(p - s->peer), line);
+        demo_view_event(&s->view, (int)(p - s->peer), line);
         if (json_is_object(line)) log_event(s, (int)(p - s->peer), line);
     }
     json_decref(line);
 }
 
-static void hear(struct show *s, struct peer *p)
+static void receive(struct show *s, struct peer *p)
 {
     ssize_t n = read(p->fd, p->line + p->n, sizeof p->line - 1 - p->n);
     char *end;
@@ -245,7 +245,7 @@ static void hear(struct show *s, struct peer *p)
     p->line[p->n] = 0;
     while ((end = strchr(p->line, '\n'))) {
         *end = 0;
-        hear_line(s, p, p->line);
+        receive_line(s, p, p->line);
         p->n -= (size_t)(end + 1 - p->line);
         memmove(p->line, end + 1, p->n + 1);
     }
@@ -305,7 +305,7 @@ static void listen_for(struct show *s, int milliseconds)
     }
     if (poll(fds, PEERS + 1, milliseconds) > 0)
         for (int k = 0; k <= PEERS; k++)
-            if (fds[k].revents) hear(s, k < PEERS ? &s->peer[k] : &s->page);
+            if (fds[k].revents) receive(s, k < PEERS ? &s->peer[k] : &s->page);
     for (int k = 0; k < PEERS; k++)
         if (reap(&s->peer[k])) set_state(s, k, s->peer[k].killed ? "dead" : "done");
     reap(&s->page);

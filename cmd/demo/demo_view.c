@@ -57,7 +57,7 @@ static void take_state(struct demo_peer *p, const char *state)
         }
 }
 
-void demo_view_hear(struct demo_view *v, int k, const json_t *line)
+void demo_view_event(struct demo_view *v, int k, const json_t *line)
 {
     static const char *const events[] = { "ready",     "loaded", "batch",   "epoch",
                                           "corrected", "behind", "trouble", "end" };

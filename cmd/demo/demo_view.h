@@ -42,7 +42,7 @@ void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, i
                      double now);
 /* An event of peer `k`: one that a trainer has printed, or demo_view_state's. Others are passed
  * over. */
-void demo_view_hear(struct demo_view *v, int k, const json_t *line);
+void demo_view_event(struct demo_view *v, int k, const json_t *line);
 /* The event of a process that is "starting", "open", "dead" or "done" now. The caller frees it. */
 json_t *demo_view_state(const char *state);
 /* The highest step of any peer. */

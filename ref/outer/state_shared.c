@@ -45,7 +45,7 @@ int pl_outer_save_shared(const struct pl_outer *o, uint8_t *out)
 }
 
 /* A count of steps, read as a double, is a tiny number: finite, as all that a run can reach. */
-static int is_sound(const struct pl_outer_buffer *b, const uint8_t *in)
+static int is_valid(const struct pl_outer_buffer *b, const uint8_t *in)
 {
     double wide;
     float narrow;
@@ -68,7 +68,7 @@ int pl_outer_check(const struct pl_outer *o)
     for (int i = 0; !rc && i < o->buffers; i++) {
         const struct pl_outer_buffer *b = &o->buffer[i];
         double squares = 0;
-        if (b->on_host) rc = is_sound(b, b->at) ? PL_OK : PL_EFORMAT;
+        if (b->on_host) rc = is_valid(b, b->at) ? PL_OK : PL_EFORMAT;
         else if (!(rc = o->setup.be->sumsq(&squares, b->at, b->bytes / sizeof(float))))
             rc = isfinite(squares) ? PL_OK : PL_EFORMAT;
     }
@@ -102,7 +102,7 @@ int pl_outer_check_shared(const struct pl_outer *o, const uint8_t *in, struct pl
         if (b->is_own) continue;
         if (!(copy = copy_buffer(b, in)))
             return pl_fail(err, PL_ENOMEM, "no memory for %s", b->name);
-        is_good = is_sound(b, copy);
+        is_good = is_valid(b, copy);
         pl_free(copy);
         if (!is_good)
             return pl_fail(err, PL_EFORMAT, "state: %s of %s is not finite", b->name,

@@ -164,9 +164,9 @@ static int deliver(struct peer *to_peer, const struct verifier *from, const stru
     assert(copy && !out.failed);
     memcpy(copy, bytes_at(&out), bytes_length(&out));
     copy = realloc(copy, bytes_length(&out) + !bytes_length(&out));
-    if (!to->over) verifier_hear(to, from->v.self, copy, bytes_length(&out));
-    equivocation_log_hear(&to_peer->log, 0, &keys[from->v.self].id, copy, bytes_length(&out),
-                          convicted, to_peer);
+    if (!to->over) verifier_receive(to, from->v.self, copy, bytes_length(&out));
+    equivocation_log_receive(&to_peer->log, 0, &keys[from->v.self].id, copy, bytes_length(&out),
+                             convicted, to_peer);
     free(copy);
     bytes_clear(&out);
     return changed;
@@ -202,7 +202,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         assert(
             !equivocation_log_add(&peers[i].log, 0, &verifier_rules, &groups[i], r[i]->b.o.round));
     }
-    verifier_hear(r[0], 1, data, n); /* bytes that are not a packet have no effect */
+    verifier_receive(r[0], 1, data, n); /* bytes that are not a packet have no effect */
     for (; now < 40 * LIMIT && !(r[0]->over && r[1]->over); now += LIMIT / 4)
         for (int busy = 1; busy;) {
             busy = 0;

@@ -92,7 +92,7 @@ static int with_reducer(struct allreduce_walk *x, int place, struct pl_err *err)
                          x->parts[i].length);
         else if (m.weight != 0)
             rc = pl_fail(err, PL_EPROTO, "part %zu: an answer with a weight", i);
-        else if (!part_message_is_sound(&m))
+        else if (!part_message_is_finite(&m))
             rc = pl_fail(err, PL_EPROTO, "part %zu: missing or infinite values", i);
         else if (x->values_known && !is_its_own(x, i, &m))
             rc = pl_fail(err, PL_EPROTO, "part %zu: not the mean", i);

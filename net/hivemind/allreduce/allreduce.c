@@ -253,7 +253,7 @@ int allreduce_verify_message(struct allreduce *x, double now, size_t peer, const
     /* Packets may come while our own answers are still missing: a faster peer has begun to
      * verify. They wait in the verifier's inbox. */
     if (!x->verify.verifier || x->phase != ALLREDUCE_REDUCING) return PL_EPROTO;
-    rc = verifier_hear(x->verify.verifier, peer, data, n);
+    rc = verifier_receive(x->verify.verifier, peer, data, n);
     allreduce_tick(x, now); /* operations that waited for it continue */
     return rc;
 }

@@ -126,7 +126,7 @@ const char *allreduce_proof(const struct allreduce *x, size_t peer);
 int allreduce_is_charged(const struct allreduce *x, size_t peer);
 
 /* How a groupmate has behaved in the round, once it is over. */
-enum allreduce_conduct {
+enum allreduce_outcome {
     ALLREDUCE_UNKNOWN,   /* nothing was expected of it, or we ended the round ourselves */
     ALLREDUCE_DELIVERED, /* all that was */
     ALLREDUCE_REFUSED,   /* it has reported an error: its own trouble, or we were too slow */
@@ -134,7 +134,7 @@ enum allreduce_conduct {
 };
 /* latest: s that its slowest part took to come. A reducer that did not answer may have waited for a
  * sender: it counts as ALLREDUCE_UNKNOWN if we have lost a sender ourselves. */
-enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer, double *latest);
+enum allreduce_outcome allreduce_outcome(const struct allreduce *x, size_t peer, double *latest);
 
 /* An error sentence about the first groupmate whose values were excluded (not finite, or too
  * large); NULL: none was. */

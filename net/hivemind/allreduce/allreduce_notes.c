@@ -1,7 +1,7 @@
 /* allreduce_notes.c - what a round reports about its groupmates: a sentence for the user at most
  * once of each kind, and how each has behaved, which decides about back-off (reliability.h).
  *
- * A groupmate's conduct follows from both of its roles:
+ * A groupmate's outcome follows from both of its roles:
  *
  *   sender     WITHHELD when some of its parts did not arrive here, or were unusable
  *   reducer    DELIVERED when it answered all of our parts; REFUSED when it declined;
@@ -135,7 +135,7 @@ int allreduce_is_charged(const struct allreduce *x, size_t peer)
 }
 
 /* As a sender to us. */
-static enum allreduce_conduct sender_conduct(const struct allreduce *x, const struct in_peer *in)
+static enum allreduce_outcome sender_outcome(const struct allreduce *x, const struct in_peer *in)
 {
     if (in->fault != IN_FAULT_NONE) return ALLREDUCE_WITHHELD;
     /* A peer that reduces nothing expects no parts, so it can tell nothing about senders. */
@@ -143,10 +143,10 @@ static enum allreduce_conduct sender_conduct(const struct allreduce *x, const st
     return in->next == x->reducing.own_count ? ALLREDUCE_DELIVERED : ALLREDUCE_UNKNOWN;
 }
 
-enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer, double *latest)
+enum allreduce_outcome allreduce_outcome(const struct allreduce *x, size_t peer, double *latest)
 {
     const struct out_peer *out = &x->sending.peer[peer];
-    enum allreduce_conduct sender = sender_conduct(x, &x->receiving.peer[peer]);
+    enum allreduce_outcome sender = sender_outcome(x, &x->receiving.peer[peer]);
     *latest = x->receiving.peer[peer].latest;
     if (peer == x->self || x->cause == CAUSE_OURS) return ALLREDUCE_UNKNOWN;
     if (sender == ALLREDUCE_WITHHELD || out->fault == FAULT_FALSE) return ALLREDUCE_WITHHELD;

@@ -122,7 +122,7 @@ static int usable(const struct allreduce *x, const struct part_message *m)
 {
     /* Also a weight of 0 is usable: that sender adds nothing, and is answered like the
      * others. */
-    return allreduce_is_weight(x, m->weight) && part_message_is_sound(m);
+    return allreduce_is_weight(x, m->weight) && part_message_is_finite(m);
 }
 
 /* Step 2: sum_k w_k x_k in the order of arrival, ours first, and sum_k w_k. */

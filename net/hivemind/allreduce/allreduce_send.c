@@ -101,7 +101,7 @@ void allreduce_send_encoded(struct allreduce *x, struct allreduce_job_of *job)
     struct out_peer *out = &x->sending.peer[job->peer];
     out->job = NULL;
     /* Without this part its reducer can't finish, so the round has no result. The fault is
-     * ours: no reducer is held responsible (allreduce_conduct). */
+     * ours: no reducer is held responsible (allreduce_outcome). */
     if (job->status) {
         x->cause = CAUSE_OURS;
         lose_reducer(x, job->peer, "no memory");
@@ -129,7 +129,7 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
         return;
     }
     /* hivemind's reducers answer 0 / 0 where all peers' parts are blank, or of weight 0. */
-    if (out->answered < out->sent && m.has_part && !part_message_is_sound(&m) &&
+    if (out->answered < out->sent && m.has_part && !part_message_is_finite(&m) &&
         allreduce_is_blank(x, out->part[out->answered])) {
         out->fault = FAULT_REFUSED;
         lose_reducer(x, peer, "no peer has values of one of our parts");
@@ -139,7 +139,7 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
      * are not finite; in a verified round anything but float32 with a radius. Since the stream is
      * authenticated, such an answer is a proof, and the peer is banned. */
     if (out->answered >= out->sent || !m.has_part ||
-        m.elements != x->parts[out->part[out->answered]].length || !part_message_is_sound(&m) ||
+        m.elements != x->parts[out->part[out->answered]].length || !part_message_is_finite(&m) ||
         (x->o.verify && (m.method != PL_COMPRESS_NONE || !(m.weight >= 0 && isfinite(m.weight))))) {
         out->fault = FAULT_FALSE;
         lose_reducer(x, peer, "its answer is not one to our part");

@@ -114,7 +114,7 @@ static const float *decode(void *context, size_t number, const uint8_t *data, si
     m.buffer = data + 1;
     m.bytes = n - 1;
     if (pl_wire_check(&elements, m.method, &type, m.buffer, m.bytes, NULL) ||
-        !part_message_is_sound(&m) ||
+        !part_message_is_finite(&m) ||
         pl_wire_decode(decoded, x->o.be, m.method, &type, m.buffer, m.bytes, NULL))
         return NULL;
     return decoded;

@@ -139,10 +139,10 @@ static void on_turn(void *context)
     if (a->call.phase == AVERAGER_REDUCED) {
         allreduce_report(a->round.x, &a->call.result.report);
         a->call.result.seconds = loop_now(a->loop) - a->round.began;
-        /* Bans and charges before conduct: a peer that is charged is not failed a second
+        /* Bans and charges before outcome: a peer that is charged is not failed a second
          * time. */
         ban_proven(a);
-        averager_note_conduct(a);
+        averager_note_outcomes(a);
         bandwidth_end_round(a->bandwidth, &a->round.uplink);
         pl_fail(&a->call.left_out, PL_OK, "%s",
                 allreduce_left_out(a->round.x) ? allreduce_left_out(a->round.x) : "");

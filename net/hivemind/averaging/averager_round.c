@@ -1,5 +1,5 @@
 /* averager_round.c - one all-reduce over the network: the engine's callbacks (allreduce.h) as
- * streams, timers and helper threads, and the effect of each groupmate's conduct on its
+ * streams, timers and helper threads, and the effect of each groupmate's outcome on its
  * reliability.
  *
  * Streams go from senders to reducers: ours to each groupmate that reduces are opened here, and
@@ -261,16 +261,16 @@ static void set_patience(struct averager *a)
 /* Failures first: unproven peers share one count, so deliveries of some of them then make up for
  * failures of others. If all others have failed, the fault may be our own connection: then failures
  * of proven peers are not noted. */
-void averager_note_conduct(struct averager *a)
+void averager_note_outcomes(struct averager *a)
 {
     const double now = loop_now(a->loop);
     size_t count[ALLREDUCE_WITHHELD + 1] = { 0 }, failed;
-    enum allreduce_conduct worst;
+    enum allreduce_outcome worst;
     int spare;
     double latest;
     for (size_t i = 0; i < a->round.group.count; i++)
-        /* Count first: the meaning of one peer's failure depends on the others' conduct. */
-        if (i != a->round.group.self) count[allreduce_conduct(a->round.x, i, &latest)]++;
+        /* Count first: the meaning of one peer's failure depends on the others' outcome. */
+        if (i != a->round.group.self) count[allreduce_outcome(a->round.x, i, &latest)]++;
     /* A refusal often follows from another peer's silence, because a reducer then gives up the
      * whole group. So a refusal counts as a failure only if no peer was silent. */
     worst = count[ALLREDUCE_WITHHELD] || a->o.verify ? ALLREDUCE_WITHHELD : ALLREDUCE_REFUSED;
@@ -279,14 +279,14 @@ void averager_note_conduct(struct averager *a)
     for (size_t i = 0; i < a->round.group.count; i++)
         /* A charge was noted by ban_proven already, as more than a failure. */
         if (i != a->round.group.self && !allreduce_is_charged(a->round.x, i) &&
-            allreduce_conduct(a->round.x, i, &latest) >= worst &&
+            allreduce_outcome(a->round.x, i, &latest) >= worst &&
             !(spare && reliability_is_proven(a->reliability, &a->round.group.members[i].peer)))
             reliability_failed(a->reliability, now, a->round.began,
                                &a->round.group.members[i].peer);
     for (size_t i = 0; i < a->round.group.count; i++)
         if (i != a->round.group.self && !allreduce_is_charged(a->round.x, i) &&
             /* `latest` feeds the patience of later rounds. */
-            allreduce_conduct(a->round.x, i, &latest) == ALLREDUCE_DELIVERED)
+            allreduce_outcome(a->round.x, i, &latest) == ALLREDUCE_DELIVERED)
             reliability_delivered(a->reliability, now, &a->round.group.members[i].peer, latest);
 }
 

@@ -79,7 +79,7 @@ void averager_round_begin(struct averager *a); /* with round.group; ends with av
 void averager_round_clear(struct averager *a);
 void averager_protect(struct averager *a, const struct group *g); /* NULL: ends the protection */
 /* Notes in `reliability` how each groupmate has behaved in the round that has ended. */
-void averager_note_conduct(struct averager *a);
+void averager_note_outcomes(struct averager *a);
 void averager_drive(struct averager *a); /* after every event of the round: sets its timer */
 
 /* --- others' streams to us (averager_parts.c) ------------------------------------------------- */

@@ -190,8 +190,8 @@ static void on_verify_message(void *context, struct rpc_call *call, const uint8_
                    !allreduce_verify_message(a->round.x, loop_now(a->loop), (size_t)place, data, n);
     /* An error tells an honest sender that it is too late, or that this peer does not
      * verify. */
-    if (!equivocation_log_hear(&a->verify.log, loop_now(a->loop), caller, data, n, on_convicted,
-                               a) &&
+    if (!equivocation_log_receive(&a->verify.log, loop_now(a->loop), caller, data, n, on_convicted,
+                                  a) &&
         !is_taken)
         rpc_reply_error(call, "ValueError('not of a round that is being verified')");
     else rpc_reply(call, "", 0);

@@ -1,6 +1,6 @@
-/* dht_join.c - a node's way into a DHT and its upkeep [spec hivemind-protocol 1.6, 12]. Joining
- * means to ping the initial peers, to learn from their answers whether our clock is right and
- * whether others can call us, and to search for our own id: the search fills the routing table
+/* dht_join.c - a node's way into a DHT and its maintenance [spec hivemind-protocol 1.6, 12].
+ * Joining means to ping the initial peers, to learn from their answers whether our clock is right
+ * and whether others can call us, and to search for our own id: the search fills the routing table
  * with our neighbours, and they learn of us.
  *
  *   initial peer: IDLE --dial--> TRYING --ping with validate--> GOOD or BAD
@@ -10,8 +10,8 @@
  *                           all BAD:  v  | retry after RETRY_FIRST, 2 RETRY_FIRST, ... RETRY_EVERY
  *                                  the error is reported
  *
- * Upkeep never ends: silent nodes are pinged, buckets and our own neighbourhood are searched again,
- * initial peers are reconnected, expired records are dropped. */
+ * Maintenance never ends: silent nodes are pinged, buckets and our own neighbourhood are searched
+ * again, initial peers are reconnected, expired records are dropped. */
 #include "dht_join.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UPKEEP_EVERY 10.0 /* s; all of upkeep is slower than that */
+#define MAINTENANCE_EVERY 10.0 /* s; all of maintenance is slower than that */
 /* s between tries to reach initial peers that are not connected, doubled each time: two halves of a
  * swarm that lost each other, or began apart because one's bootstrap peer was not up yet, meet
  * through them. */
@@ -27,7 +27,7 @@
 #define RETRY_EVERY 30.0
 #define SILENT_LIMIT 120.0 /* s; a node that has been silent for this long is pinged */
 #define SILENT_AT_ONCE \
-    4 /* pings per upkeep: 48 in SILENT_LIMIT, a table of some hundred in 5 min */
+    4 /* pings per maintenance: 48 in SILENT_LIMIT, a table of some hundred in 5 min */
 /* s after which an unchanged bucket is searched [Kademlia 2.3: an hour]; hivemind does it only
  * on request */
 #define REFRESH_EVERY 900.0
@@ -256,7 +256,7 @@ static void try_initial(struct dht_initial *it)
     if (!it->dialling) finish_initial(it, "no memory");
 }
 
-/* --- upkeep ----------------------------------------------------------------------------------- */
+/* --- maintenance ------------------------------------------------------------------------------ */
 
 /* 1: the routing table has it, or nodes enough to do without it. Calls that fail remove a node from
  * the table, though its connection may survive, as that of a process that stood still for a while.
@@ -287,7 +287,8 @@ static void on_retry(void *context)
         try_initial(it);
     }
     j->retry_after = missing ? fmin(2 * j->retry_after, RETRY_EVERY) : RETRY_FIRST;
-    timer_start(n->loop, &j->retry_timer, missing ? j->retry_after : UPKEEP_EVERY, on_retry, j);
+    timer_start(n->loop, &j->retry_timer, missing ? j->retry_after : MAINTENANCE_EVERY, on_retry,
+                j);
 }
 
 static void start_retrying(struct dht_join *j)
@@ -325,7 +326,7 @@ static void ping_silent(struct dht_join *j, double now)
 static void on_refreshed(void *context, struct dht_walk *w) {}
 
 /* One search at most each time: it costs some 20 calls, and there may be dozens of buckets. */
-static void on_upkeep(void *context)
+static void on_maintenance(void *context)
 {
     struct dht_join *j = context;
     struct dht_core *n = j->core;
@@ -346,7 +347,7 @@ static void on_upkeep(void *context)
         w = dht_walk_start(j->walks, &id, INFINITY, on_refreshed, j);
     }
     if (w) w->search.nodes_only = 1; /* the id is not a key: no record is stored under it */
-    timer_start(n->loop, &j->upkeep_timer, UPKEEP_EVERY, on_upkeep, j);
+    timer_start(n->loop, &j->maintenance_timer, MAINTENANCE_EVERY, on_maintenance, j);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -373,7 +374,7 @@ int dht_join_open(struct dht_join *j, const char *const *join, size_t count, int
     j->phase = hold ? JOIN_HELD : JOIN_ENTERING;
     j->clock_error = NAN;
     n->asks_initials = 1;
-    timer_start(n->loop, &j->upkeep_timer, UPKEEP_EVERY, on_upkeep, j);
+    timer_start(n->loop, &j->maintenance_timer, MAINTENANCE_EVERY, on_maintenance, j);
     if (!hold) start_retrying(j);
     dht_core_wake(n);
     return PL_OK;
@@ -405,7 +406,7 @@ void dht_join_close(struct dht_join *j)
 {
     struct dht_core *n = j->core;
     timer_stop(&j->join_timer);
-    timer_stop(&j->upkeep_timer);
+    timer_stop(&j->maintenance_timer);
     timer_stop(&j->retry_timer);
     for (size_t i = 0; i < n->initial_count; i++) {
         if (n->initials[i].dialling) host_wait_cancel(n->initials[i].dialling);

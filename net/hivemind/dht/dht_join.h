@@ -14,7 +14,7 @@ struct dht_join {
     struct dht_walks *walks;
     struct dht_reachability *reachability;
     enum dht_join_phase phase;
-    struct timer join_timer, upkeep_timer, retry_timer;
+    struct timer join_timer, maintenance_timer, retry_timer;
     double began;       /* loop time at which initial peers were asked */
     double refreshed;   /* loop time of the last search for our own id */
     double retry_after; /* s until initial peers that did not answer are tried again */

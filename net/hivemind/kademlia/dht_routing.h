@@ -69,7 +69,7 @@ size_t dht_routing_nearest(const struct dht_routing *r, struct dht_contact *out,
                            const struct dht_id *query, const struct dht_id *exclude);
 size_t dht_routing_size(const struct dht_routing *r); /* nodes, without replacements */
 
-/* Upkeep: the node that has been silent longest. NULL when the table is empty. */
+/* Maintenance: the node that has been silent longest. NULL when the table is empty. */
 const struct dht_contact *dht_routing_oldest(const struct dht_routing *r);
 /* A random id inside the bucket that changed least recently, if that was before `before`; the
  * bucket then counts as updated. PL_OK, or PL_EAGAIN when all are fresh. */

@@ -213,7 +213,7 @@ static int halves_finite(const uint8_t *at, size_t n)
  * average for all. Quantized methods are bounded through their tables: whichever code an element
  * has, its value is one of the PL_CODES entries (or an entry times a scale), so checking the
  * table checks all elements. */
-int part_message_is_sound(const struct part_message *m)
+int part_message_is_finite(const struct part_message *m)
 {
     size_t n = m->elements;
     uint64_t blocks;

@@ -39,6 +39,6 @@ int part_message_code(struct bytes *out, enum averaging_code code);
 #define PART_FACTOR_MAX 1e9f
 #define PART_WEIGHT_MAX 1e9
 /* 1 if every value that the part can decode to is a number, and none beyond PART_VALUE_MAX. */
-int part_message_is_sound(const struct part_message *m);
+int part_message_is_finite(const struct part_message *m);
 
 #endif

@@ -169,7 +169,7 @@ static int apply_step(struct pl_collaborative *c, struct pl_err *err)
         return pl_fail(err, rc, "step: %s", pl_status_name(rc));
     if (d->status) {
         *err = d->why;
-        if (collaborative_is_hopeless(c)) return d->status;
+        if (collaborative_has_failed(c)) return d->status;
         collaborative_recover(c, d->why.text);
         return PL_OK;
     }

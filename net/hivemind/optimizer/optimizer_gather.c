@@ -228,7 +228,7 @@ int gather_take_step(struct pl_collaborative *c, struct pl_err *err)
     }
     if (next == PL_OUTER_STEP) rc = t->step(t->context, c->epoch, 0, err);
     else t->change(t->context, TRAINER_DROP, c->epoch);
-    if (rc == PL_EFORMAT && !collaborative_is_hopeless(c)) {
+    if (rc == PL_EFORMAT && !collaborative_has_failed(c)) {
         collaborative_recover(c, err->text);
         return PL_OK;
     }

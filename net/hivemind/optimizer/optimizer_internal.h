@@ -116,7 +116,7 @@ int collaborative_correct(struct pl_collaborative *c);
  * parameters. */
 void collaborative_recover(struct pl_collaborative *c, const char *why);
 /* 1: that has happened too often, and no other peer's numbers can be the reason. */
-int collaborative_is_hopeless(struct pl_collaborative *c);
+int collaborative_has_failed(struct pl_collaborative *c);
 /* After the optimizer's step: begins the next epoch, shares the state, stores the records,
  * reports the event. */
 int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,

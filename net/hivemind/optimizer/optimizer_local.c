@@ -67,7 +67,7 @@ static int take_inner_step(struct pl_collaborative *c, struct pl_err *err)
         next = PL_OUTER_STEP;
         c->failures = 0;
     } else {
-        if (collaborative_is_hopeless(c))
+        if (collaborative_has_failed(c))
             return pl_fail(err, PL_EFORMAT, "%lld gradients in a row are not finite",
                            (long long)c->failures);
         collaborative_warn(c, "the gradient is not finite: this inner step is left out");

@@ -146,7 +146,7 @@ int overlap_take_step(struct pl_collaborative *c, struct pl_err *err)
     if (rc) return pl_fail(err, rc, "step: %s", pl_status_name(rc));
     if (next != PL_OUTER_STEP) t->change(t->context, TRAINER_DROP, c->epoch);
     else if ((rc = t->step(t->context, c->epoch - 1, 0, err)) != PL_OK) {
-        if (rc != PL_EFORMAT || collaborative_is_hopeless(c)) return rc;
+        if (rc != PL_EFORMAT || collaborative_has_failed(c)) return rc;
         collaborative_recover(c, err->text);
         return PL_OK;
     }

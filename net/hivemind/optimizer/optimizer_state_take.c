@@ -46,7 +46,7 @@ static int decode(void *data, const struct optimizer_state *s, const struct tens
 
 /* All finite and >= least: -FLT_MAX for signed values, 0 for second moments and for blocks'
  * absmax. A NaN in a moment would spoil every later step. */
-static int all_sound(const struct optimizer_state *s, const struct tensor_message *m, float least)
+static int all_finite(const struct optimizer_state *s, const struct tensor_message *m, float least)
 {
     size_t n = tensor_elements(m), i = 0;
     float *x;
@@ -61,7 +61,7 @@ static int all_sound(const struct optimizer_state *s, const struct tensor_messag
 /* Decoded second moments are code * absmax of the block. None may be negative: LAMB takes the
  * square root. Some libraries have -1 as the first code of the unsigned book, and use it only in
  * blocks of zeros, whose absmax is 0. */
-static int codes_sound(const struct optimizer_state *s, const struct tensor_message *codes,
+static int codes_valid(const struct optimizer_state *s, const struct tensor_message *codes,
                        const struct tensor_message *book, const struct tensor_message *absmax)
 {
     size_t n = tensor_elements(codes), i = 0;
@@ -128,7 +128,7 @@ static int walk_outer(struct optimizer_state *s, const struct state_load *l,
         if (!m)
             return pl_fail(err, PL_EUSE,
                            "state: parameter %zu has no outer momentum of %zu elements", i, to->n);
-        if (!put && !all_sound(s, m, -FLT_MAX))
+        if (!put && !all_finite(s, m, -FLT_MAX))
             return pl_fail(err, PL_EFORMAT, "state: the momentum of parameter %zu is not finite",
                            i);
         if (!put) continue;
@@ -202,7 +202,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
                 return pl_fail(err, PL_EUSE,
                                "state: parameter %zu has no \"%s\" of %zu elements as ours has", i,
                                names[k], a.n);
-            if (!put && !all_sound(s, m, strcmp(names[k], "state1") ? 0 : -FLT_MAX))
+            if (!put && !all_finite(s, m, strcmp(names[k], "state1") ? 0 : -FLT_MAX))
                 return pl_fail(err, PL_EFORMAT,
                                "state: \"%s\" of parameter %zu is not finite, or "
                                "negative where it cannot be",
@@ -210,7 +210,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
             /* In alphabetical order: absmax2, qmap1, qmap2, state1, state2. So the book lies two
              * before the codes, the scales four. */
             if (!put && a.element_size == 1 && !strcmp(names[k], "state2") &&
-                !codes_sound(s, m, leaf_tensor(s, l, leaf - 2, PL_CODES, PL_F32),
+                !codes_valid(s, m, leaf_tensor(s, l, leaf - 2, PL_CODES, PL_F32),
                              leaf_tensor(s, l, leaf - 4, pl_blocks(a.n, s->options.block), PL_F32)))
                 return pl_fail(err, PL_EFORMAT, "state: parameter %zu has negative second moments",
                                i);
@@ -259,7 +259,7 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
             rc = pl_fail(err, PL_EUSE,
                          "state: parameter %zu has %zu elements, ours has %zu float32 ones", i,
                          tensor_elements(m), n);
-        else if (!all_sound(s, m, -FLT_MAX))
+        else if (!all_finite(s, m, -FLT_MAX))
             rc = pl_fail(err, PL_EFORMAT, "state: parameter %zu is not finite", i);
     }
     if (!rc) rc = walk((struct optimizer_state *)(uintptr_t)s, l, &t, 0, err); /* checks only */

@@ -85,7 +85,7 @@ static int take_common_step(struct pl_collaborative *c, struct pl_err *err)
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     /* x = optimizer(x, g), with the learning rate of the old epoch */
     rc = t->step(t->context, c->epoch, 0, err);
-    if (rc == PL_EFORMAT && !collaborative_is_hopeless(c)) {
+    if (rc == PL_EFORMAT && !collaborative_has_failed(c)) {
         collaborative_recover(c, err->text);
         return PL_OK;
     }
@@ -193,7 +193,7 @@ static int discard(struct pl_collaborative *c, const char *why, struct pl_err *e
     /* `why` may be err->text itself, which the next call overwrites. */
     memcpy(text, why, strnlen(why, sizeof text - 1) + 1);
     text[sizeof text - 1] = 0;
-    if (collaborative_is_hopeless(c)) return pl_fail(err, PL_EFORMAT, "%s", text);
+    if (collaborative_has_failed(c)) return pl_fail(err, PL_EFORMAT, "%s", text);
     if ((rc = finish_pending(c, err))) return rc;
     collaborative_recover(c, text);
     return PL_OK;

@@ -171,7 +171,7 @@ int collaborative_load(struct pl_collaborative *c, int64_t least, struct pl_err 
 /* Bad numbers of our own end the training after 20 in a row. But once others' numbers are mixed
  * into our parameters, they may be the reason, so after the first common average a peer never gives
  * up: otherwise any peer could stop it by bad averages. */
-int collaborative_is_hopeless(struct pl_collaborative *c)
+int collaborative_has_failed(struct pl_collaborative *c)
 {
     return ++c->failures >= FAILURES_MAX && !c->has_mixed;
 }

@@ -187,7 +187,7 @@ void factors_close(struct factors *f)
 /* --- one round -------------------------------------------------------------------------------- */
 
 /* No NaN, and nothing that a groupmate would refuse. */
-static int is_sound(const float *x, size_t n)
+static int all_finite(const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!(fabsf(x[i]) <= FACTORS_VALUE_MAX)) return 0;
@@ -248,11 +248,11 @@ int factors_begin(struct factors *f, float *const *gradient)
         const size_t n = (size_t)m->a * (size_t)f->rank;
         /* P = W Q: the columns that the group averages in phase P */
         if ((rc = refill(f, m)) || (rc = multiply(f, m, gradient[m->index]))) return rc;
-        if (is_sound(m->P, n)) continue;
+        if (all_finite(m->P, n)) continue;
         /* A NaN in M would stay there permanently, and an absurd Q until a round succeeds. */
         forget_error(f, m);
         if ((rc = draw(f, m)) || (rc = multiply(f, m, gradient[m->index]))) return rc;
-        if (!is_sound(m->P, n)) return PL_EFORMAT;
+        if (!all_finite(m->P, n)) return PL_EFORMAT;
     }
     return rc;
 }
@@ -271,7 +271,7 @@ int factors_project(struct factors *f, float *const *gradient)
         memset(m->next, 0, (size_t)m->b * r * sizeof *m->next);
         rc = f->be->linear_dw(m->next, NULL, m->M, m->P, m->a, f->rank, m->b);
         if (!rc) rc = f->be->linear_dw(m->next, NULL, G, m->P, m->a, f->rank, m->b);
-        if (!rc && !is_sound(m->next, (size_t)m->b * r)) rc = PL_EFORMAT;
+        if (!rc && !all_finite(m->next, (size_t)m->b * r)) rc = PL_EFORMAT;
         /* `next` becomes the group's mean; the textbook's error needs this peer's own. */
         if (!rc && m->own) memcpy(m->own, m->next, (size_t)m->b * r * sizeof *m->own);
     }

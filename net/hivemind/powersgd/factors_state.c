@@ -66,7 +66,7 @@ int factors_saved_rank(const uint8_t *data, size_t n)
 
 /* A NaN in M would be in W = G + M, and so in every further round of this peer. Nothing of a
  * damaged file is taken. */
-static int is_sound(const uint8_t *data, size_t n, double norm)
+static int is_valid(const uint8_t *data, size_t n, double norm)
 {
     float x;
     if (!(norm >= 0) || !isfinite(norm)) return 0; /* the first is false for NaN, too */
@@ -86,7 +86,7 @@ int factors_load(struct factors *f, const uint8_t *data, size_t n, struct pl_err
                        "PowerSGD: %zu bytes of rank %d, expected %zu of rank %d for this model", n,
                        rank, factors_state_bytes(f), f->rank);
     pl_copy_little(&norm, data + AT_NORM, sizeof norm, 1);
-    if (!is_sound(data, n, norm))
+    if (!is_valid(data, n, norm))
         return pl_fail(err, PL_EFORMAT, "PowerSGD: the saved error is not finite");
     /* All checks have passed. Before this line nothing of f has changed. */
     f->largest = norm;

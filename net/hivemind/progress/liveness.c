@@ -20,17 +20,17 @@
 
 static int by_peer(const void *a, const void *b)
 {
-    const struct attendee *x = a, *y = b;
+    const struct participant *x = a, *y = b;
     return peer_id_compare(&x->peer, &y->peer);
 }
 
-static struct attendee *find(const struct liveness *a, const struct peer_id *peer)
+static struct participant *find(const struct liveness *a, const struct peer_id *peer)
 {
-    const struct attendee wanted = { .peer = *peer };
+    const struct participant wanted = { .peer = *peer };
     return a->count ? bsearch(&wanted, a->list, a->count, sizeof *a->list, by_peer) : NULL;
 }
 
-static int is_absent(const struct attendee *p)
+static int is_absent(const struct participant *p)
 {
     /* Every 16th missed round it is waited for once more. */
     return p->misses >= LIVENESS_MISSES && p->misses % LIVENESS_AGAIN;
@@ -38,19 +38,19 @@ static int is_absent(const struct attendee *p)
 
 int liveness_is_absent(const struct liveness *a, const struct peer_id *peer)
 {
-    const struct attendee *p = find(a, peer);
+    const struct participant *p = find(a, peer);
     return p && is_absent(p);
 }
 
 int liveness_reports(const struct liveness *a, const struct peer_id *peer)
 {
-    const struct attendee *p = find(a, peer);
+    const struct participant *p = find(a, peer);
     return p && !is_absent(p);
 }
 
 /* If samples of a peer that never comes counted, the swarm would step on gradients that do not
  * exist. */
-static int has_shown_nothing(const struct attendee *p)
+static int has_shown_nothing(const struct participant *p)
 {
     return !p->is_met && p->due >= LIVENESS_MISSES && fmod(floor(p->due), LIVENESS_AGAIN) != 0;
 }
@@ -66,14 +66,16 @@ int liveness_update(struct liveness *a, struct progress_record *records, size_t 
     if (!next.list) return PL_ENOMEM;
     *counted = 0;
     for (size_t i = 0; i < count; i++) {
-        struct attendee *before = find(a, &records[i].peer), *p;
+        struct participant *before = find(a, &records[i].peer), *p;
         if (records[i].peers) {
             next.part_peers += records[i].peers;
             records[(*counted)++] = records[i];
             continue;
         }
         p = &next.list[next.count++];
-        *p = (struct attendee){ .peer = records[i].peer, .reported = records[i].time, .seen = now };
+        *p = (struct participant){ .peer = records[i].peer,
+                                   .reported = records[i].time,
+                                   .seen = now };
         if (before) {
             p->missed = before->missed;
             p->misses = before->misses;
@@ -104,7 +106,7 @@ int liveness_update(struct liveness *a, struct progress_record *records, size_t 
 void liveness_round(struct liveness *a, const struct group *g, double trigger)
 {
     for (size_t i = 0; i < a->count; i++) {
-        struct attendee *p = &a->list[i];
+        struct participant *p = &a->list[i];
         if (g && group_find(g, &p->peer) >= 0) {
             p->misses = 0;
             continue;
@@ -122,7 +124,7 @@ void liveness_note_group(struct liveness *a, const struct group *g)
     const double all = (double)(a->count + a->part_peers), others = g ? (double)g->count - 1 : all;
     size_t new = 0;
     for (size_t i = 0; i < a->count; i++) {
-        struct attendee *p = &a->list[i];
+        struct participant *p = &a->list[i];
         if (g && group_find(g, &p->peer) >= 0) {
             new += (size_t)p->is_new;
             p->is_met = 1;

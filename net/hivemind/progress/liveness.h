@@ -31,7 +31,7 @@
 #define LIVENESS_NEW_PAUSE 3
 
 struct liveness {
-    struct attendee {
+    struct participant {
         struct peer_id peer;
         double reported; /* DHT time of its newest report, by its own clock */
         double seen;     /* DHT time of our last poll that found one */

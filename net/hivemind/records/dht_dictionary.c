@@ -168,21 +168,21 @@ int dht_dictionary_fits(const struct dht_item *item)
  * sixteenth more than needed is freed, so that sorting is paid for by as many new bytes. */
 static int free_space(struct dht_dictionary *d, enum dht_class class)
 {
-    /* One stake for each item of the class: its holder, its expiration, its bytes. */
-    struct dht_stake *stakes = malloc((d->count + 1) * sizeof *stakes);
+    /* One candidate for each item of the class: its holder, its expiration, its bytes. */
+    struct dht_candidate *candidates = malloc((d->count + 1) * sizeof *candidates);
     uint8_t *mark = calloc(d->count + 1, 1); /* 1: goes */
     size_t n = 0, most = class_max(class);
-    int rc = stakes && mark ? PL_OK : PL_ENOMEM;
+    int rc = candidates && mark ? PL_OK : PL_ENOMEM;
     for (size_t i = 0; !rc && i < d->count; i++)
         if (d->items[i].from.class == class)
-            stakes[n++] = (struct dht_stake){ &d->items[i].from, d->items[i].expiration,
-                                              cost(&d->items[i]), &d->items[i], 0 };
-    /* qsort moves the stakes, so each knows its item by address. */
-    if (!rc) rc = dht_share_shed(stakes, n, d->class_bytes[class] - most + most / 16);
+            candidates[n++] = (struct dht_candidate){ &d->items[i].from, d->items[i].expiration,
+                                                      cost(&d->items[i]), &d->items[i], 0 };
+    /* qsort moves the candidates, so each knows its item by address. */
+    if (!rc) rc = dht_share_shed(candidates, n, d->class_bytes[class] - most + most / 16);
     for (size_t i = 0; !rc && i < n; i++)
-        mark[(struct dht_item *)stakes[i].record - d->items] = (uint8_t)stakes[i].evicted;
+        mark[(struct dht_item *)candidates[i].record - d->items] = (uint8_t)candidates[i].evicted;
     if (!rc) dht_dictionary_drop(d, -INFINITY, mark);
-    free(stakes);
+    free(candidates);
     free(mark);
     return rc;
 }

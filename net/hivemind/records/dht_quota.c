@@ -1,4 +1,4 @@
-/* dht_quota.c - two ledgers, of peers and of subnets, by the hashes that a record's origin has.
+/* dht_quota.c - the usage of peers and of subnets, by the hashes that a record's origin has.
  * Every record is charged to both when it is stored and released when it goes, whatever the reason:
  * replaced, expired, evicted. So a sum is exactly the bytes that the holder has in the stores now.
  *
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void clear_ledger(struct dht_ledger *l)
+static void clear_usage(struct dht_usage *l)
 {
     free(l->of);
     hash_index_clear(&l->by_holder);
@@ -20,26 +20,26 @@ static void clear_ledger(struct dht_ledger *l)
 /* After the stores: their records refer to it until they are released. */
 void dht_quota_clear(struct dht_quota *q)
 {
-    clear_ledger(&q->peers);
-    clear_ledger(&q->subnets);
+    clear_usage(&q->peers);
+    clear_usage(&q->subnets);
 }
 
 /* Holders are hashes already (SipHash of a peer ID, of an address), so equal ones are the same. */
-static size_t find_holding(const struct dht_ledger *l, uint64_t holder)
+static size_t find_holding(const struct dht_usage *l, uint64_t holder)
 {
     size_t probe = 0;
     return hash_index_next(&l->by_holder, holder, &probe);
 }
 
-/* 0 for a holder that the ledger does not know: it has no records. */
-static size_t bytes_of(const struct dht_ledger *l, uint64_t holder)
+/* 0 for a holder that has no usage: it has no records. */
+static size_t bytes_of(const struct dht_usage *l, uint64_t holder)
 {
     size_t i = find_holding(l, holder);
     return i == HASH_INDEX_END ? 0 : l->of[i].bytes;
 }
 
 /* Subtraction, not addition: sums of strangers' claims must not overflow. */
-static int fits(const struct dht_ledger *l, uint64_t holder, size_t bytes, size_t most)
+static int fits(const struct dht_usage *l, uint64_t holder, size_t bytes, size_t most)
 {
     size_t held = bytes_of(l, holder);
     return !most || (held <= most && bytes <= most - held);
@@ -56,9 +56,9 @@ int dht_quota_allows(struct dht_quota *q, const struct dht_origin *holder, size_
     return 0;
 }
 
-/* Before a record is stored, so that a failure leaves ledger and store in step. Capacity doubles: n
+/* Before a record is stored, so that a failure leaves usage and store in step. Capacity doubles: n
  * holders cost O(n) copies. */
-static int reserve_holding(struct dht_ledger *l)
+static int reserve_holding(struct dht_usage *l)
 {
     if (pl_grow(&l->of, l->count, &l->capacity, 16)) return PL_ENOMEM;
     return hash_index_reserve(&l->by_holder);
@@ -71,7 +71,7 @@ int dht_quota_reserve(struct dht_quota *q)
 
 /* O(1), as is releasing: a store of 4,096 records must not take longer because many peers have
  * some. */
-static void charge(struct dht_ledger *l, uint64_t holder, size_t bytes)
+static void charge(struct dht_usage *l, uint64_t holder, size_t bytes)
 {
     size_t i = find_holding(l, holder);
     if (i == HASH_INDEX_END) {
@@ -84,7 +84,7 @@ static void charge(struct dht_ledger *l, uint64_t holder, size_t bytes)
 }
 
 /* A holder without records is forgotten: identities cost nothing, so their number must not grow. */
-static void release(struct dht_ledger *l, uint64_t holder, size_t bytes)
+static void release(struct dht_usage *l, uint64_t holder, size_t bytes)
 {
     size_t i = find_holding(l, holder), last = l->count - 1;
     if ((l->of[i].bytes -= bytes)) return;
@@ -97,7 +97,7 @@ static void release(struct dht_ledger *l, uint64_t holder, size_t bytes)
     l->count--;
 }
 
-/* Our own records are in no ledger: their bytes are bounded by the store's alone, and max-min
+/* Our own records count as no usage: their bytes are bounded by the store's alone, and max-min
  * fairness evicts them last. */
 void dht_quota_charge(struct dht_quota *q, const struct dht_origin *holder, size_t bytes)
 {

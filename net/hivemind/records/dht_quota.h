@@ -7,7 +7,7 @@
 #include "dht_share.h"
 #include "hash_index.h"
 
-struct dht_ledger {
+struct dht_usage {
     struct dht_holding {
         uint64_t holder;
         size_t bytes;
@@ -19,7 +19,7 @@ struct dht_ledger {
 /* Zeroed, it has no limits. */
 struct dht_quota {
     size_t peer_max, subnet_max; /* bytes; 0: no limit */
-    struct dht_ledger peers, subnets;
+    struct dht_usage peers, subnets;
     size_t refused; /* records that met a limit */
 };
 void dht_quota_clear(struct dht_quota *q);

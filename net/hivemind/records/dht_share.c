@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-/* A run of the sorted stakes: a subnet's or a caller's. */
+/* A run of the sorted candidates: a subnet's or a caller's. */
 struct holder {
     size_t first, count, bytes;
 };
@@ -18,7 +18,7 @@ struct holder {
 /* By subnet, then caller, then the latest expiration first; our own at the end. */
 static int by_holder(const void *a_, const void *b_)
 {
-    const struct dht_stake *a = a_, *b = b_;
+    const struct dht_candidate *a = a_, *b = b_;
     const struct dht_origin *x = a->from, *y = b->from;
     if (dht_origin_is_own(x) != dht_origin_is_own(y))
         return dht_origin_is_own(x) - dht_origin_is_own(y);
@@ -51,8 +51,8 @@ static size_t find_level(const struct holder *h, size_t n, size_t most)
     return level;
 }
 
-/* Splits stakes [first, first + count) where the holder changes. */
-static size_t split(struct holder *out, const struct dht_stake *s, size_t first, size_t count,
+/* Splits candidates [first, first + count) where the holder changes. */
+static size_t split(struct holder *out, const struct dht_candidate *s, size_t first, size_t count,
                     int by_caller)
 {
     size_t n = 0;
@@ -69,7 +69,7 @@ static size_t split(struct holder *out, const struct dht_stake *s, size_t first,
 
 /* Removes the holder's records, the latest expiration first, until it holds at most `level` bytes.
  * Returns the bytes freed. */
-static size_t cut(struct dht_stake *s, const struct holder *h, size_t level, size_t excess)
+static size_t cut(struct dht_candidate *s, const struct holder *h, size_t level, size_t excess)
 {
     size_t freed = 0;
     for (size_t i = h->first; i < h->first + h->count && freed < excess && h->bytes - freed > level;
@@ -82,30 +82,31 @@ static size_t cut(struct dht_stake *s, const struct holder *h, size_t level, siz
 
 /* First the level of subnets, then in every subnet above it the level of its callers. Our own
  * records (neither subnet nor caller) are last: others cannot push them out. */
-int dht_share_shed(struct dht_stake *stakes, size_t n, size_t excess)
+int dht_share_shed(struct dht_candidate *candidates, size_t n, size_t excess)
 {
     struct holder *subnets = malloc((2 * n + 1) * sizeof *subnets), *callers = subnets + n, own;
     size_t others = 0, held = 0, subnet_count, level;
     if (!subnets) return PL_ENOMEM;
-    qsort(stakes, n, sizeof *stakes, by_holder);
-    while (others < n && !dht_origin_is_own(stakes[others].from)) held += stakes[others++].bytes;
-    subnet_count = split(subnets, stakes, 0, others, 0);
+    qsort(candidates, n, sizeof *candidates, by_holder);
+    while (others < n && !dht_origin_is_own(candidates[others].from))
+        held += candidates[others++].bytes;
+    subnet_count = split(subnets, candidates, 0, others, 0);
     level = find_level(subnets, subnet_count, held > excess ? held - excess : 0);
     for (size_t i = 0; i < subnet_count && excess; i++) {
-        size_t n_callers = split(callers, stakes, subnets[i].first, subnets[i].count, 1);
+        size_t n_callers = split(callers, candidates, subnets[i].first, subnets[i].count, 1);
         size_t each = find_level(callers, n_callers, level), over;
         if (subnets[i].bytes <= level) break; /* sorted: so are all that follow */
         over = subnets[i].bytes - level;
         if (over > excess) over = excess;
         for (size_t k = 0; k < n_callers && over; k++) {
-            size_t freed = cut(stakes, &callers[k], each, over);
+            size_t freed = cut(candidates, &callers[k], each, over);
             over -= freed < over ? freed : over;
             excess -= freed < excess ? freed : excess;
         }
     }
     own = (struct holder){ others, n - others, 0 };
-    for (size_t i = others; i < n; i++) own.bytes += stakes[i].bytes;
-    if (excess) cut(stakes, &own, 0, excess);
+    for (size_t i = others; i < n; i++) own.bytes += candidates[i].bytes;
+    if (excess) cut(candidates, &own, 0, excess);
     free(subnets);
     return PL_OK;
 }

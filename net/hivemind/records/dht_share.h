@@ -28,7 +28,7 @@ struct dht_origin {
 /* Ourselves: the run's own records, and copies of what our searches found. */
 static inline int dht_origin_is_own(const struct dht_origin *o) { return !o->subnet && !o->caller; }
 
-struct dht_stake {
+struct dht_candidate {
     const struct dht_origin *from;
     double expiration;
     size_t bytes;
@@ -36,8 +36,8 @@ struct dht_stake {
     int evicted;  /* out: it gives way */
 };
 
-/* Marks the records to evict so that `excess` bytes become free; reorders the stakes. Our own
+/* Marks the records to evict so that `excess` bytes become free; reorders the candidates. Our own
  * records are evicted last. O(n log n). PL_ENOMEM: nothing is marked. */
-int dht_share_shed(struct dht_stake *stakes, size_t n, size_t excess);
+int dht_share_shed(struct dht_candidate *candidates, size_t n, size_t excess);
 
 #endif

@@ -198,29 +198,29 @@ static size_t count_records(const struct dht_store *s)
 
 /* All records of a class, with their holders. A dictionary's own cost is divided among its items,
  * so that at least the marked bytes become free. */
-static size_t list_stakes(struct dht_stake *stakes, struct stored *records,
-                          const struct dht_store *s, enum dht_class class)
+static size_t list_candidates(struct dht_candidate *candidates, struct stored *records,
+                              const struct dht_store *s, enum dht_class class)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->count; i++) {
         struct dht_entry *e = s->entries[i];
         const struct dht_dictionary *d = &e->dictionary;
-        /* Marks must not refer to positions of the sorted stakes: each carries its record's
+        /* Marks must not refer to positions of the sorted candidates: each carries its record's
          * address. */
         if (e->value && e->from.class == class) {
             records[n] = (struct stored){ e, SIZE_MAX };
-            stakes[n] = (struct dht_stake){ &e->from, e->expiration, entry_cost(e), &records[n],
-                                            0 };
+            candidates[n] = (struct dht_candidate){ &e->from, e->expiration, entry_cost(e),
+                                                    &records[n], 0 };
             n++;
         }
         for (size_t k = 0; k < d->count; k++) {
             const struct dht_item *item = &d->items[k];
             if (item->from.class != class) continue;
             records[n] = (struct stored){ e, k };
-            stakes[n] = (struct dht_stake){ &item->from, item->expiration,
-                                            DHT_RECORD_COST + item->subkey_n + item->n +
-                                                DHT_RECORD_COST / d->count,
-                                            &records[n], 0 };
+            candidates[n] = (struct dht_candidate){ &item->from, item->expiration,
+                                                    DHT_RECORD_COST + item->subkey_n + item->n +
+                                                        DHT_RECORD_COST / d->count,
+                                                    &records[n], 0 };
             n++;
         }
     }
@@ -257,16 +257,16 @@ static int free_space(struct dht_store *s, enum dht_class class)
 {
     size_t all = count_records(s), n, most = class_max(s, class);
     struct stored *records = malloc((all + 1) * sizeof *records);
-    struct dht_stake *stakes = malloc((all + 1) * sizeof *stakes);
+    struct dht_candidate *candidates = malloc((all + 1) * sizeof *candidates);
     uint8_t *marked = calloc(all + 1, 1);
-    int rc = records && stakes && marked ? PL_OK : PL_ENOMEM;
+    int rc = records && candidates && marked ? PL_OK : PL_ENOMEM;
     if (rc) goto done;
-    n = list_stakes(stakes, records, s, class);
-    /* Marks refer to records, which are still grouped by entry: stakes were sorted, `records`
+    n = list_candidates(candidates, records, s, class);
+    /* Marks refer to records, which are still grouped by entry: candidates were sorted, `records`
      * was not. */
-    rc = dht_share_shed(stakes, n, s->class_bytes[class] - most + most / 16);
+    rc = dht_share_shed(candidates, n, s->class_bytes[class] - most + most / 16);
     for (size_t i = 0; i < n && !rc; i++)
-        marked[(struct stored *)stakes[i].record - records] = (uint8_t)stakes[i].evicted;
+        marked[(struct stored *)candidates[i].record - records] = (uint8_t)candidates[i].evicted;
     /* One entry after the other: [i, k) are the records of one entry. */
     for (size_t i = 0, k; i < n && !rc; i = k) {
         int any = 0;
@@ -275,7 +275,7 @@ static int free_space(struct dht_store *s, enum dht_class class)
     }
 done:
     free(records);
-    free(stakes);
+    free(candidates);
     free(marked);
     return rc;
 }

@@ -16,7 +16,7 @@
 #define REQUEST_MAX (16u << 10) /* bytes of a request: it has no fields */
 
 /* A newcomer that is being given our state, or waits. */
-struct giving {
+struct upload {
     struct caller caller;            /* first */
     struct state_snapshot *snapshot; /* NULL: waits */
     struct state_source source;
@@ -24,7 +24,7 @@ struct giving {
     struct timer watch;
 };
 
-static struct state_share *share_of(const struct giving *g) { return g->caller.list->owner; }
+static struct state_share *share_of(const struct upload *g) { return g->caller.list->owner; }
 
 /* Auxiliary peers have no data of their own, and clients can't be called.
  * [spec hivemind-protocol 7] */
@@ -111,7 +111,7 @@ void state_share_set(struct state_share *s, struct state_snapshot *snapshot, dou
     if (!is_sharing(s)) timer_stop(&s->announce_timer);
 }
 
-/* --- giving ----------------------------------------------------------------------------------- */
+/* --- uploads ---------------------------------------------------------------------------------- */
 
 static void give_next(struct state_share *s);
 
@@ -120,7 +120,7 @@ double state_share_seconds(const struct state_share *s)
     return s->seconds + (s->running ? loop_now(s->peer->loop) - s->since : 0);
 }
 
-static void free_giving(struct giving *g)
+static void free_upload(struct upload *g)
 {
     struct state_share *s = share_of(g);
     if (g->snapshot) {
@@ -136,7 +136,7 @@ static void free_giving(struct giving *g)
 }
 
 /* The next messages, as many as the connection takes at once. */
-static void give(struct giving *g)
+static void give(struct upload *g)
 {
     struct state_share *s = share_of(g);
     int rc = PL_OK;
@@ -153,26 +153,26 @@ static void give(struct giving *g)
     /* PL_ENOTFOUND: the last tensor has been sent. */
     if (rc == PL_ENOTFOUND) rpc_end(g->caller.stream);
     else rpc_fail(g->caller.stream, "RuntimeError('the state could not be read')");
-    free_giving(g);
+    free_upload(g);
     give_next(s);
 }
 
-static void giving_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+static void upload_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     (void)context, (void)s, (void)data, (void)n; /* the request is empty */
 }
-static void giving_drained(void *context, struct rpc_stream *s)
+static void upload_drained(void *context, struct rpc_stream *s)
 {
-    struct giving *g = context;
+    struct upload *g = context;
     /* The connection has taken the last message: encode the next. */
     if (g->snapshot) give(g);
 }
 /* A newcomer that has gone frees its place for the one that waits longest. */
-static void giving_failed(void *context, struct rpc_stream *stream, int status, const char *why)
+static void upload_failed(void *context, struct rpc_stream *stream, int status, const char *why)
 {
-    struct giving *g = context;
+    struct upload *g = context;
     struct state_share *s = share_of(g);
-    free_giving(g);
+    free_upload(g);
     give_next(s);
 }
 
@@ -186,22 +186,22 @@ static size_t snapshot_bytes(const struct state_snapshot *s)
 }
 
 /* A stalled reader would occupy a place that others wait for. */
-static void watch_giving(void *context)
+static void watch_upload(void *context)
 {
-    struct giving *g = context;
+    struct upload *g = context;
     struct state_share *s = share_of(g);
     /* The same limits as a newcomer has for its donor (state_download.c), seen from the other
      * end. */
     if (!state_pace_check(&g->pace, loop_now(s->peer->loop), snapshot_bytes(g->snapshot), NULL)) {
-        timer_start(s->peer->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+        timer_start(s->peer->loop, &g->watch, STATE_RATE_WINDOW, watch_upload, g);
         return;
     }
     rpc_fail(g->caller.stream, "TimeoutError('the state is read too slowly')");
-    free_giving(g);
+    free_upload(g);
     give_next(s);
 }
 
-static void begin_giving(struct giving *g)
+static void begin_upload(struct upload *g)
 {
     struct state_share *s = share_of(g);
     struct state_snapshot *snapshot = s->snapshot;
@@ -216,7 +216,7 @@ static void begin_giving(struct giving *g)
                                        .tensors = snapshot->tensors,
                                        .count = snapshot->count };
     state_pace_begin(&g->pace, loop_now(s->peer->loop));
-    timer_start(s->peer->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+    timer_start(s->peer->loop, &g->watch, STATE_RATE_WINDOW, watch_upload, g);
     give(g);
 }
 
@@ -224,7 +224,7 @@ static void begin_giving(struct giving *g)
 static size_t count_running(const struct state_share *s, uint64_t subnet)
 {
     size_t n = 0;
-    for (const struct caller *c = s->givings.first; c; c = c->next)
+    for (const struct caller *c = s->uploads.first; c; c = c->next)
         n += c->is_served && c->subnet == subnet;
     return n;
 }
@@ -234,55 +234,55 @@ static size_t count_running(const struct state_share *s, uint64_t subnet)
  * number. */
 static void give_next(struct state_share *s)
 {
-    struct giving *first = NULL;
+    struct upload *first = NULL;
     size_t fewest = SIZE_MAX;
-    for (struct caller *c = s->givings.first; c; c = c->next) {
+    for (struct caller *c = s->uploads.first; c; c = c->next) {
         /* Only those that were admitted wait in the queue; a token that is being asked for
          * may never come. */
-        struct giving *g = (struct giving *)c;
+        struct upload *g = (struct upload *)c;
         size_t n = count_running(s, c->subnet);
         if (g->snapshot || c->proof || n > fewest) continue;
         first = g;
         fewest = n;
     }
     if (first && s->snapshot && s->running < (fewest ? STATE_DOWNLOADS_MAX : STATE_SUBNETS_MAX))
-        begin_giving(first);
+        begin_upload(first);
 }
 
 static void evict(struct caller *c)
 {
     rpc_fail(c->stream, "RuntimeError('too many of this network wait for the state')");
-    free_giving((struct giving *)c);
+    free_upload((struct upload *)c);
 }
 
 /* In a moderated run parameters go to members alone. */
-static void on_giving_admitted(void *context, int status)
+static void on_upload_admitted(void *context, int status)
 {
-    struct giving *g = context;
+    struct upload *g = context;
     struct state_share *s = share_of(g);
     g->caller.proof = NULL;
     rpc_credit(g->caller.stream, RPC_ALWAYS);
     if (status) {
         caller_refuse(&g->caller);
-        free_giving(g);
+        free_upload(g);
     }
     give_next(s);
 }
 
-static void on_giving(void *context, struct rpc_stream *stream)
+static void on_upload(void *context, struct rpc_stream *stream)
 {
-    static const struct rpc_stream_events events = { giving_message, NULL, giving_failed,
-                                                     giving_drained };
+    static const struct rpc_stream_events events = { upload_message, NULL, upload_failed,
+                                                     upload_drained };
     struct state_share *s = context;
-    struct giving *g;
-    if (!is_sharing(s) || !caller_has_place(&s->givings, rpc_peer(stream)) ||
+    struct upload *g;
+    if (!is_sharing(s) || !caller_has_place(&s->uploads, rpc_peer(stream)) ||
         !(g = calloc(1, sizeof *g))) {
         rpc_end(stream); /* closed without a message: this peer shares no state now */
         rpc_close(stream);
         return;
     }
-    caller_add(&s->givings, &g->caller, stream, &events);
-    if (!caller_admit(&g->caller, on_giving_admitted)) free_giving(g);
+    caller_add(&s->uploads, &g->caller, stream, &events);
+    if (!caller_admit(&g->caller, on_upload_admitted)) free_upload(g);
     give_next(s);
 }
 
@@ -347,14 +347,14 @@ int state_share_open(struct state_share *s, const struct state_peer *p, struct p
 {
     const char *served = p->download;
     s->peer = p;
-    s->givings = (struct caller_list){ .node = p->node,
+    s->uploads = (struct caller_list){ .node = p->node,
                                        .owner = s,
                                        .max = STATE_QUEUE_MAX,
                                        .peer_max = STATE_QUEUE_PEER,
                                        .evict = evict };
     /* A client can't be called, and so can't be a donor. */
     if (p->client_mode) return PL_OK;
-    if (!rpc_serve_stream(p->host, p->download, REQUEST_MAX, on_giving, s)) {
+    if (!rpc_serve_stream(p->host, p->download, REQUEST_MAX, on_upload, s)) {
         served = p->samples;
         if (!rpc_serve_unary(p->host, p->samples, on_samples, s)) return PL_OK;
         rpc_unserve(p->host, p->download);
@@ -371,5 +371,5 @@ void state_share_close(struct state_share *s)
         rpc_unserve(s->peer->host, s->peer->download);
         rpc_unserve(s->peer->host, s->peer->samples);
     }
-    while (s->givings.first) free_giving((struct giving *)s->givings.first);
+    while (s->uploads.first) free_upload((struct upload *)s->uploads.first);
 }

@@ -37,7 +37,7 @@ struct state_share {
     struct state_snapshot *snapshot;
     double priority;
     struct timer announce_timer;
-    struct caller_list givings;
+    struct caller_list uploads;
     size_t running; /* downloads that are under way */
     double since;   /* loop time from which on there was one */
     double seconds; /* in which there was one, until then */

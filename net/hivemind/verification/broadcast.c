@@ -9,7 +9,7 @@
  *   4. broadcast_is_common()  all messages and all lists are here, and the lists are equal: the
  *                             stage has ended, with the same messages everywhere
  *
- * Here is what a peer holds and sends: 1 and 4. broadcast_hear.c has what arrives: 2, 3 and the
+ * Here is what a peer holds and sends: 1 and 4. broadcast_receive.c has what arrives: 2, 3 and the
  * faults. */
 #include "broadcast_internal.h"
 

@@ -97,10 +97,10 @@ void broadcast_send(struct broadcast *b, double now, int stage, const void *body
 void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, const void *body,
                          size_t n);
 /* Packet data that a peer has sent. limit: s of the stage; 0: none. */
-void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer, const uint8_t *data,
-                    size_t n);
-/* To be called after broadcast_hear and in time: sends the list once everything is there, and asks
- * for missing messages every `every` s; 0: never. */
+void broadcast_receive(struct broadcast *b, double now, double limit, size_t peer,
+                       const uint8_t *data, size_t n);
+/* To be called after broadcast_receive and in time: sends the list once everything is there, and
+ * asks for missing messages every `every` s; 0: never. */
 void broadcast_tick(struct broadcast *b, double now, double every);
 
 /* The packets in `out` are on their way. */

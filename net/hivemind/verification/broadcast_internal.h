@@ -1,5 +1,5 @@
 /* broadcast_internal.h - shared by a broadcast's sending (broadcast.c) and hearing
- * (broadcast_hear.c). */
+ * (broadcast_receive.c). */
 #ifndef PL_BROADCAST_INTERNAL_H
 #define PL_BROADCAST_INTERNAL_H
 

@@ -66,8 +66,8 @@ static void pass_on(const struct logged_round *r, size_t peer, const uint8_t *pr
     bytes_clear(&packet);
 }
 
-static void hear_proof(struct logged_round *r, size_t sender, const uint8_t *proof, size_t n,
-                       equivocation_convicted *convicted, void *context)
+static void receive_proof(struct logged_round *r, size_t sender, const uint8_t *proof, size_t n,
+                          equivocation_convicted *convicted, void *context)
 {
     size_t author;
     struct cursor c = { proof, n };
@@ -90,9 +90,9 @@ static void hear_proof(struct logged_round *r, size_t sender, const uint8_t *pro
     pass_on(r, author, proof, n, convicted, context);
 }
 
-size_t equivocation_log_hear(struct equivocation_log *l, double now, const struct peer_id *from,
-                             const uint8_t *packet, size_t n, equivocation_convicted *convicted,
-                             void *context)
+size_t equivocation_log_receive(struct equivocation_log *l, double now, const struct peer_id *from,
+                                const uint8_t *packet, size_t n, equivocation_convicted *convicted,
+                                void *context)
 {
     struct cursor c = { packet, n };
     const uint8_t *frame;
@@ -110,10 +110,10 @@ size_t equivocation_log_hear(struct equivocation_log *l, double now, const struc
             /* Counted even if it does not prove anything: the caller refuses packets that belong to
              * no round at all. */
             ours++;
-            /* All other frames belong to the live verifier of the round (broadcast_hear). */
+            /* All other frames belong to the live verifier of the round (broadcast_receive). */
             if (frame[0] == FRAME_PROOF)
-                hear_proof(r, place[i], frame + FRAME_START, length - FRAME_START, convicted,
-                           context);
+                receive_proof(r, place[i], frame + FRAME_START, length - FRAME_START, convicted,
+                              context);
         }
     return ours;
 }

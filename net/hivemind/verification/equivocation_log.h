@@ -43,9 +43,9 @@ int equivocation_log_add(struct equivocation_log *l, double now,
                          const uint8_t round[PL_HASH_BYTES]);
 /* A packet (broadcast.h) from a peer; a peer that was in none of these rounds is ignored.
  * Returns how many frames of logged rounds were in it. */
-size_t equivocation_log_hear(struct equivocation_log *l, double now, const struct peer_id *from,
-                             const uint8_t *packet, size_t n, equivocation_convicted *convicted,
-                             void *context);
+size_t equivocation_log_receive(struct equivocation_log *l, double now, const struct peer_id *from,
+                                const uint8_t *packet, size_t n, equivocation_convicted *convicted,
+                                void *context);
 void equivocation_log_clear(struct equivocation_log *l); /* zeros may be cleared */
 
 #endif

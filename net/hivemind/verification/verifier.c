@@ -155,7 +155,7 @@ void verifier_close(struct verifier *r)
     free(r);
 }
 
-int verifier_hear(struct verifier *r, size_t peer, const uint8_t *data, size_t n)
+int verifier_receive(struct verifier *r, size_t peer, const uint8_t *data, size_t n)
 {
     struct packet *l;
     /* Packets wait while a helper thread works, maybe on a gradient. Each peer has its own
@@ -331,7 +331,7 @@ static void judge(struct verifier *r)
     case VERIFIER_COMMIT: verifier_judge_commitments(r); break;
     case VERIFIER_REVEAL: judge_lots(r); break;
     case VERIFIER_REPORT: verifier_check_claims(r); break;
-    case VERIFIER_ACCUSE: verifier_hear_accusations(r); break;
+    case VERIFIER_ACCUSE: verifier_receive_accusations(r); break;
     case VERIFIER_OPEN: verifier_judge(r); break;
     default: judge_agreement(r); break;
     }
@@ -390,8 +390,8 @@ void verifier_step(struct verifier *r)
     if (r->phase < 0) send_next(r);
     r->b.is_patient = verifier_is_slow(r);
     for (struct packet *l = r->batch; l; l = l->next)
-        broadcast_hear(&r->b, r->now, limit_of(r), l->to, bytes_at(&l->data),
-                       bytes_length(&l->data));
+        broadcast_receive(&r->b, r->now, limit_of(r), l->to, bytes_at(&l->data),
+                          bytes_length(&l->data));
     packets_free(r->batch);
     r->batch = NULL;
     /* Each turn ends at most one stage; several may be complete already. */

@@ -149,6 +149,6 @@ int verifier_is_slow(const struct verifier *r);
 /* The all-reduce's own time limit has passed: silent peers are charged. Not during a step. */
 void verifier_expire(struct verifier *r, double now);
 /* A packet from a peer; one that is early is kept. PL_EPROTO: none, PL_ELIMIT: too many wait. */
-int verifier_hear(struct verifier *r, size_t peer, const uint8_t *data, size_t n);
+int verifier_receive(struct verifier *r, size_t peer, const uint8_t *data, size_t n);
 
 #endif

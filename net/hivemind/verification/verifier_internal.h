@@ -78,7 +78,7 @@ void verifier_draw(struct verifier *r);
  * validator, our findings. */
 void verifier_accuse(struct verifier *r, struct bytes *out);
 /* The accusations decide which part to open. */
-void verifier_hear_accusations(struct verifier *r);
+void verifier_receive_accusations(struct verifier *r);
 /* Our own opinions of those that validators doubt. */
 void verifier_vote(struct verifier *r);
 /* Bans peers that have sent values but claim no samples. */

@@ -265,7 +265,7 @@ void verifier_check_claims(struct verifier *r)
             }
 }
 
-void verifier_hear_accusations(struct verifier *r)
+void verifier_receive_accusations(struct verifier *r)
 {
     int has_part = 0;
     for (size_t j = 0; j < r->v.count; j++)

@@ -60,7 +60,7 @@ static void finish(struct punch *p, int status)
 
 /* 1: nothing is under way, nor will be. With both sides dialing, the other side's packet may still
  * come in until the time is over. */
-static int is_hopeless(const struct punch *p)
+static int has_failed(const struct punch *p)
 {
     for (size_t i = 0; i < p->count; i++) {
         const struct punch_dial *d = &p->dials[i];
@@ -86,7 +86,7 @@ static void on_dialed(void *context, struct dial *dial, int status, const struct
     snprintf(p->why, sizeof p->why, "%s", why);
     d->is_over = p->role == PUNCH_CALL || status != PL_EIO;
     if (!d->is_over && !p->is_late) timer_start(loop_of(p), &d->again, PUNCH_REDIAL, dial_one, d);
-    if (is_hopeless(p)) finish(p, PL_EIO);
+    if (has_failed(p)) finish(p, PL_EIO);
 }
 
 static void dial_one(void *context)
@@ -117,7 +117,7 @@ static void on_late(void *context)
         dial_abandon(d->dial);
         d->dial = NULL;
     }
-    if (is_hopeless(p)) on_over(p);
+    if (has_failed(p)) on_over(p);
     else timer_start(loop_of(p), &p->timer, PUNCH_LIMIT, on_over, p);
 }
 

@@ -35,7 +35,7 @@ static inline void say(int fd, const char *text)
 }
 
 /* Reads until `word` is there, or the end; the caller frees. */
-static inline char *hear(int fd, const char *word)
+static inline char *read_until(int fd, const char *word)
 {
     size_t capacity = 1 << 20, n = 0;
     char *text = calloc(capacity, 1);
@@ -56,7 +56,7 @@ static inline char *answer_to(int port, const char *request)
     int fd = dial(port);
     char *answer;
     say(fd, request);
-    answer = hear(fd, NULL);
+    answer = read_until(fd, NULL);
     close(fd);
     return answer;
 }

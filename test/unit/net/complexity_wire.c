@@ -369,7 +369,7 @@ static void read_multiaddr_text(const uint8_t *data, size_t n)
 static void read_part(const uint8_t *data, size_t n)
 {
     struct part_message m;
-    if (!part_message_read(&m, data, n, NULL) && m.has_part) part_message_is_sound(&m);
+    if (!part_message_read(&m, data, n, NULL) && m.has_part) part_message_is_finite(&m);
 }
 static void read_tensor(const uint8_t *data, size_t n)
 {

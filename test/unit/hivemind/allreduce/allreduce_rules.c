@@ -261,7 +261,7 @@ static void the_time_limit(void **state)
     allreduce_tick(t.x, 61);
     work(61);
     assert_true(t.over && t.status == PL_EAGAIN);
-    assert_int_equal(allreduce_conduct(t.x, 1, &latest), ALLREDUCE_WITHHELD);
+    assert_int_equal(allreduce_outcome(t.x, 1, &latest), ALLREDUCE_WITHHELD);
     end();
 }
 

@@ -3,10 +3,10 @@
 #include "allreduce_world.h"
 #include "net/hivemind/allreduce/allreduce_internal.h"
 
-static enum allreduce_conduct conduct(const struct world *w, size_t at, size_t peer)
+static enum allreduce_outcome outcome(const struct world *w, size_t at, size_t peer)
 {
     double latest;
-    return allreduce_conduct(w->peer[at].x, peer, &latest);
+    return allreduce_outcome(w->peer[at].x, peer, &latest);
 }
 
 static size_t senders_lost(const struct world *w, size_t at)
@@ -36,14 +36,14 @@ static void silent_sender(void **state)
         assert_int_equal(senders_lost(&w, 0), 0);
         tick(&w, 0.2);
         assert_int_equal(w.peer[0].over, is_short);
-        assert_int_equal(conduct(&w, 0, 1), is_short ? ALLREDUCE_WITHHELD : ALLREDUCE_UNKNOWN);
+        assert_int_equal(outcome(&w, 0, 1), is_short ? ALLREDUCE_WITHHELD : ALLREDUCE_UNKNOWN);
         tick(&w, 3);
         for (size_t i = 0; i < PEERS; i++) {
             if (i == 1) continue;
             assert_int_equal(w.peer[i].over && !w.peer[i].status, 1);
             for (size_t k = 0; k < PEERS; k++)
                 if (k != i)
-                    assert_int_equal(conduct(&w, i, k),
+                    assert_int_equal(outcome(&w, i, k),
                                      k == 1 ? ALLREDUCE_WITHHELD : ALLREDUCE_DELIVERED);
         }
         w.peer[1].frozen = 0;
@@ -98,7 +98,7 @@ static void silent_reducer(void **state)
         assert_int_equal(w.peer[i].over && w.peer[i].status == PL_EIO, 1);
         for (size_t k = 0; k < PEERS; k++)
             if (k != i)
-                assert_int_equal(conduct(&w, i, k), k == 2                     ? ALLREDUCE_WITHHELD
+                assert_int_equal(outcome(&w, i, k), k == 2                     ? ALLREDUCE_WITHHELD
                                                     : w.share[i] || w.share[k] ? ALLREDUCE_DELIVERED
                                                                                : ALLREDUCE_UNKNOWN);
     }
@@ -120,8 +120,8 @@ static void reducer_waiting_for_a_sender_is_not_blamed(void **state)
     run(&w);
     tick(&w, 61);
     assert_int_equal(w.peer[0].over && w.peer[0].status, 1);
-    assert_int_equal(conduct(&w, 0, 3), ALLREDUCE_WITHHELD);
-    assert_true(conduct(&w, 0, 2) != ALLREDUCE_WITHHELD);
+    assert_int_equal(outcome(&w, 0, 3), ALLREDUCE_WITHHELD);
+    assert_true(outcome(&w, 0, 2) != ALLREDUCE_WITHHELD);
     w.peer[3].frozen = 0;
     end(&w);
 }
@@ -176,7 +176,7 @@ static void named_reasons(void **state)
             assert_non_null(allreduce_left_out(w.peer[p].x));
             if (!strstr(allreduce_left_out(w.peer[p].x), cases[i].why))
                 fail_msg("%s", allreduce_left_out(w.peer[p].x));
-            assert_int_equal(conduct(&w, p, 3), ALLREDUCE_WITHHELD);
+            assert_int_equal(outcome(&w, p, 3), ALLREDUCE_WITHHELD);
         }
         end(&w);
         bytes_clear(&heavy);

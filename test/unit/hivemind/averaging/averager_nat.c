@@ -179,9 +179,9 @@ static void identify_to_all(void *context)
 {
     host_unserve(((struct peer *)context)->host, "/none");
 }
-static void no_upkeep(void *context)
+static void no_maintenance(void *context)
 {
-    timer_stop(&((struct peer *)context)->dht->join.upkeep_timer);
+    timer_stop(&((struct peer *)context)->dht->join.maintenance_timer);
 }
 
 static void read_reachability(void *context)
@@ -198,7 +198,7 @@ static void reachability_is_learned_after_joining(void **state)
     loop_call(loop, hush, add(0, 0));
     announce = "/ip4/127.0.0.1/tcp/9";
     p = add(0, 0);
-    loop_call(loop, no_upkeep, p);
+    loop_call(loop, no_maintenance, p);
     for (loop_call(loop, identify_to_all, &peers[0]); !p->loaded && pl_seconds() < until;
          usleep(20000))
         loop_call(loop, read_reachability, p);

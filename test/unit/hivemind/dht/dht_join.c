@@ -7,11 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static void upkeep_now(void *context)
+static void maintenance_now(void *context)
 {
     struct node *n = context;
-    struct timer t = n->dht->join.upkeep_timer;
-    timer_stop(&n->dht->join.upkeep_timer);
+    struct timer t = n->dht->join.maintenance_timer;
+    timer_stop(&n->dht->join.maintenance_timer);
     t.fn(t.context);
 }
 
@@ -22,9 +22,9 @@ static void failed_join_says_why(void **state)
               "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWSkvkGQpYmokxqw6g5oz8UUNRDjUwW24iXeXc6gQ5rJ7a");
     assert_false(n.joined);
     assert_non_null(strstr(n.why.text, "127.0.0.1"));
-    loop_call(loop, upkeep_now, &n); /* looking after an empty table is no entry */
+    loop_call(loop, maintenance_now, &n); /* looking after an empty table is no entry */
     nap(0.1);
-    loop_call(loop, upkeep_now, &n);
+    loop_call(loop, maintenance_now, &n);
     assert_int_equal(read_status(&n).joined, 0);
     close_node(&n);
 }
@@ -64,7 +64,7 @@ static void entry_comes_later(void **state)
     open_node(&entry, loop, NULL);
     began = pl_seconds();
     while (!read_status(&early).joined && pl_seconds() - began < 10) nap(0.05);
-    assert_int_equal(read_status(&early).joined, 1); /* upkeep comes later than that */
+    assert_int_equal(read_status(&early).joined, 1); /* maintenance comes later than that */
     close_node(&early);
     close_node(&entry);
 }
@@ -118,7 +118,7 @@ static void behind_a_router(void **state)
         }
         assert_int_equal(s.reachable, relay);
         assert_int_equal(s.relayed, relay);
-        loop_call(loop, upkeep_now, &hidden); /* is a node again once it has its relay */
+        loop_call(loop, maintenance_now, &hidden); /* is a node again once it has its relay */
         nap(0.2);
         assert_int_equal(store(&hidden, "from behind", NULL, 5, 60), PL_OK);
         assert_int_equal(get_number(&hub, "from behind", 1), 5);

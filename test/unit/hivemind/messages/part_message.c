@@ -34,7 +34,7 @@ static int read_tensor(struct part_message *m, const void *buffer, size_t n, con
     assert_non_null(exact = malloc(bytes_length(&all))); /* no slack behind it */
     memcpy(exact, bytes_at(&all), bytes_length(&all));
     rc = part_message_read(m, exact, bytes_length(&all), &err);
-    if (!rc && m->has_part) rc = part_message_is_sound(m) ? PL_OK : PL_EPROTO;
+    if (!rc && m->has_part) rc = part_message_is_finite(m) ? PL_OK : PL_EPROTO;
     free(exact);
     bytes_clear(&tensor);
     bytes_clear(&all);

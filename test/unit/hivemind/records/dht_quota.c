@@ -68,7 +68,7 @@ static void limits_are_of_a_peer_and_of_a_subnet(void **state)
     assert_false(allows(1, 10, 0));
 }
 
-/* No limits, and our own records count in no ledger. */
+/* No limits, and our own records count as no usage. */
 static void no_limits(void **state)
 {
     assert_true(allows(1, 10, SIZE_MAX));

@@ -7,13 +7,13 @@
 #define MOST 400
 
 static struct dht_origin origins[MOST];
-static struct dht_stake stakes[MOST];
+static struct dht_candidate candidates[MOST];
 static size_t count;
 
 static int begin(void **state)
 {
     count = 0;
-    memset(stakes, 0, sizeof stakes);
+    memset(candidates, 0, sizeof candidates);
     return 0;
 }
 
@@ -22,9 +22,9 @@ static void hold(uint64_t subnet, uint64_t caller, size_t records, size_t bytes)
 {
     for (size_t i = 0; i < records; i++, count++) {
         origins[count] = (struct dht_origin){ .subnet = subnet, .caller = caller };
-        stakes[count] = (struct dht_stake){ .from = &origins[count],
-                                            .expiration = 100 + (double)count,
-                                            .bytes = bytes };
+        candidates[count] = (struct dht_candidate){ .from = &origins[count],
+                                                    .expiration = 100 + (double)count,
+                                                    .bytes = bytes };
     }
 }
 
@@ -33,8 +33,9 @@ static size_t left(uint64_t subnet, uint64_t caller)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
-        if (stakes[i].from->subnet == subnet && (!caller || stakes[i].from->caller == caller))
-            bytes += stakes[i].evicted ? 0 : stakes[i].bytes;
+        if (candidates[i].from->subnet == subnet &&
+            (!caller || candidates[i].from->caller == caller))
+            bytes += candidates[i].evicted ? 0 : candidates[i].bytes;
     return bytes;
 }
 
@@ -51,7 +52,7 @@ static void the_largest_subnets_are_cut_to_a_level(void **state)
         hold(3, 1, 10, 1);
         hold(1, 2, 60, 1);
         hold(2, 3, 30, 1);
-        assert_int_equal(dht_share_shed(stakes, count, cases[k].excess), PL_OK);
+        assert_int_equal(dht_share_shed(candidates, count, cases[k].excess), PL_OK);
         for (uint64_t s = 1; s <= 3; s++) {
             const size_t want = cases[k].left[s - 1], is = left(s, 0);
             /* Where a level is no whole number, one of them keeps a byte more. */
@@ -70,7 +71,7 @@ static void callers_share_a_subnet(void **state)
     hold(1, 2, 5, 1);
     hold(1, 3, 15, 1);
     hold(2, 1, 40, 1); /* the same caller elsewhere is another holder */
-    assert_int_equal(dht_share_shed(stakes, count, 40), PL_OK);
+    assert_int_equal(dht_share_shed(candidates, count, 40), PL_OK);
     assert_int_equal(left(1, 0), 35);
     assert_int_equal(left(2, 0), 35);
     assert_int_equal(left(1, 1), 15);
@@ -82,10 +83,10 @@ static void callers_share_a_subnet(void **state)
 static void the_latest_goes_first(void **state)
 {
     hold(1, 1, 10, 4);
-    for (size_t i = 0; i < count; i++) stakes[i].expiration = 100 + (double)(7 * i % 10);
-    assert_int_equal(dht_share_shed(stakes, count, 9), PL_OK); /* three of them */
+    for (size_t i = 0; i < count; i++) candidates[i].expiration = 100 + (double)(7 * i % 10);
+    assert_int_equal(dht_share_shed(candidates, count, 9), PL_OK); /* three of them */
     for (size_t i = 0; i < count; i++)
-        assert_int_equal(stakes[i].evicted, stakes[i].expiration >= 107);
+        assert_int_equal(candidates[i].evicted, candidates[i].expiration >= 107);
 }
 
 /* Others cannot push our own records out: these go when nobody else has any. */
@@ -94,24 +95,24 @@ static void our_own_go_last(void **state)
     hold(0, 0, 100, 1);
     hold(1, 1, 30, 1);
     hold(2, 0, 5, 1); /* without a caller, and still not ours */
-    assert_int_equal(dht_share_shed(stakes, count, 35), PL_OK);
+    assert_int_equal(dht_share_shed(candidates, count, 35), PL_OK);
     assert_int_equal(left(0, 0), 100);
     assert_int_equal(left(1, 0) + left(2, 0), 0);
     begin(NULL);
     hold(0, 0, 100, 1);
     hold(1, 1, 30, 1);
-    assert_int_equal(dht_share_shed(stakes, count, 50), PL_OK);
+    assert_int_equal(dht_share_shed(candidates, count, 50), PL_OK);
     assert_int_equal(left(0, 0), 80);
     assert_int_equal(left(1, 0), 0);
     begin(NULL);
     hold(0, 0, 10, 1);
-    assert_int_equal(dht_share_shed(stakes, count, 3), PL_OK);
+    assert_int_equal(dht_share_shed(candidates, count, 3), PL_OK);
     assert_int_equal(left(0, 0), 7);
     begin(NULL);
     hold(0, 0, 10, 1);
-    assert_int_equal(dht_share_shed(stakes, count, 10), PL_OK);
+    assert_int_equal(dht_share_shed(candidates, count, 10), PL_OK);
     assert_int_equal(left(0, 0), 0);
-    assert_int_equal(dht_share_shed(stakes, 0, 3), PL_OK); /* nothing to give up */
+    assert_int_equal(dht_share_shed(candidates, 0, 3), PL_OK); /* nothing to give up */
 }
 
 /* Max-min fairness: a peer that has lost anything keeps as much as any other, but for a record of each: levels are
@@ -131,7 +132,7 @@ static void nobody_who_lost_has_less(void **state)
             for (uint64_t c = 1; c <= CALLERS; c++) of[s][c] = left(s, c);
         }
         excess = pl_rng_below(&rng, (uint32_t)count + 1);
-        assert_int_equal(dht_share_shed(stakes, count, excess), PL_OK);
+        assert_int_equal(dht_share_shed(candidates, count, excess), PL_OK);
         for (uint64_t s = 1; s <= SUBNETS; s++) rest += left(s, 0);
         assert_int_equal(rest, count - excess);
         for (uint64_t s = 1; s <= SUBNETS; s++)

@@ -221,10 +221,10 @@ static void shares(void **state)
                                   { 1, 2, 0, DHT_PLAIN },
                                   { 2, 3, 0, DHT_PLAIN },
                                   { 0, 0, 0, DHT_PLAIN } };
-    struct dht_stake s[40];
+    struct dht_candidate s[40];
     size_t kept[4] = { 0 };
     for (size_t i = 0; i < 40; i++) /* 10 of each; the second caller's are five times as long */
-        s[i] = (struct dht_stake){ &from[i % 4], (double)i, i % 4 == 1 ? 50 : 10, NULL, 0 };
+        s[i] = (struct dht_candidate){ &from[i % 4], (double)i, i % 4 == 1 ? 50 : 10, NULL, 0 };
     assert_int_equal(dht_share_shed(s, 40, 450), PL_OK);
     for (size_t i = 0; i < 40; i++)
         if (!s[i].evicted) kept[s[i].from - from]++;
@@ -238,13 +238,14 @@ static void shares(void **state)
     for (size_t i = 0; i < 40; i++) kept[s[i].from - from] += !s[i].evicted;
     assert_int_equal(kept[0] + kept[1] + kept[2], 0);
     assert_int_equal(kept[3], 8);
-    for (size_t i = 0; i < 40; i++) s[i] = (struct dht_stake){ &from[0], (double)i, 10, NULL, 0 };
+    for (size_t i = 0; i < 40; i++)
+        s[i] = (struct dht_candidate){ &from[0], (double)i, 10, NULL, 0 };
     assert_int_equal(dht_share_shed(s, 40, 25), PL_OK);
     for (size_t i = 0; i < 40; i++) assert_int_equal(s[i].evicted, s[i].expiration >= 37);
 }
 
-/* 0 for a holder that the ledger does not know. */
-static size_t bytes_of(const struct dht_ledger *l, uint64_t holder)
+/* 0 for a holder that has no usage. */
+static size_t bytes_of(const struct dht_usage *l, uint64_t holder)
 {
     for (size_t i = 0; i < l->count; i++)
         if (l->of[i].holder == holder) return l->of[i].bytes;

@@ -93,7 +93,7 @@ static void end_with_two(void)
 static void remember(void *context)
 {
     const struct liveness *l = &peers[0].c->poll.liveness;
-    struct attendee *third = context;
+    struct participant *third = context;
     memset(third, 0, sizeof *third);
     for (size_t i = 0; i < l->count; i++)
         if (peer_id_equal(&l->list[i].peer, &peers[2].claim.peer)) *third = l->list[i];
@@ -101,7 +101,7 @@ static void remember(void *context)
 
 static int is_left_out(void)
 {
-    struct attendee third;
+    struct participant third;
     loop_call(peers[0].loop, remember, &third);
     return third.reported > 0 && third.reported <= third.missed;
 }
@@ -133,7 +133,7 @@ static void dead_peer_counts_for_one_round(void **state)
 /* Where groups are limited to two, the third may be in another one: no round is charged to it. */
 static void others_may_be_in_another_group(void **state)
 {
-    struct attendee third;
+    struct participant third;
     begin_with_two(2);
     report_and_vanish(&peers[2]);
     assert_true(counts(3, AWHILE));
@@ -151,7 +151,7 @@ static void others_may_be_in_another_group(void **state)
 static void peer_that_only_reports_is_excluded(void **state)
 {
     struct training_view v;
-    struct attendee third;
+    struct participant third;
     int64_t from = 0, start;
     double until;
     begin_with_two(0);

@@ -167,7 +167,8 @@ static void on_convicted(void *context, const struct logged_round *round, size_t
     if (h->times++) return;
     assert_int_equal(equivocation_log_add(&other, 0, &verifier_rules, &group, round_a), PL_OK);
     there.times = 1;
-    assert_int_equal(equivocation_log_hear(&other, 0, &keys[0].id, packet, n, on_convicted, &there),
+    assert_int_equal(equivocation_log_receive(&other, 0, &keys[0].id, packet, n, on_convicted,
+                                              &there),
                      1);
     assert_int_equal(there.times, 2);
     equivocation_log_clear(&other);
@@ -185,11 +186,11 @@ static struct bytes packet_of(struct bytes proof, const uint8_t round[PL_HASH_BY
     return out;
 }
 
-static size_t hear(struct equivocation_log *l, double now, size_t from, const struct bytes *packet,
-                   struct heard *h)
+static size_t receive(struct equivocation_log *l, double now, size_t from,
+                      const struct bytes *packet, struct heard *h)
 {
-    return equivocation_log_hear(l, now, &keys[from].id, bytes_at(packet), bytes_length(packet),
-                                 on_convicted, h);
+    return equivocation_log_receive(l, now, &keys[from].id, bytes_at(packet), bytes_length(packet),
+                                    on_convicted, h);
 }
 
 static void a_late_proof_convicts_once(void **state)
@@ -198,12 +199,12 @@ static void a_late_proof_convicts_once(void **state)
     struct heard h = { 0 };
     struct bytes proof = packet_of(proof_of(reveal(1), reveal(2)), round_a);
     assert_int_equal(equivocation_log_add(&l, 100, &verifier_rules, &group, round_a), PL_OK);
-    assert_int_equal(hear(&l, 100 + EQUIVOCATION_TIME - 1, OUTSIDER, &proof, &h), 0);
+    assert_int_equal(receive(&l, 100 + EQUIVOCATION_TIME - 1, OUTSIDER, &proof, &h), 0);
     assert_int_equal(h.times, 0);
-    assert_int_equal(hear(&l, 100 + EQUIVOCATION_TIME - 1, 0, &proof, &h), 1);
+    assert_int_equal(receive(&l, 100 + EQUIVOCATION_TIME - 1, 0, &proof, &h), 1);
     assert_int_equal(h.times, 1);
     assert_int_equal(h.peer, AUTHOR);
-    hear(&l, 100 + EQUIVOCATION_TIME - 1, 1, &proof, &h); /* passed on by another peer */
+    receive(&l, 100 + EQUIVOCATION_TIME - 1, 1, &proof, &h); /* passed on by another peer */
     assert_int_equal(h.times, 1);
     equivocation_log_clear(&l);
     bytes_clear(&proof);
@@ -215,12 +216,12 @@ static void rounds_are_forgotten(void **state)
     struct heard h = { 0 };
     struct bytes proof = packet_of(proof_of(reveal(1), reveal(2)), round_a);
     assert_int_equal(equivocation_log_add(&l, 100, &verifier_rules, &group, round_a), PL_OK);
-    assert_int_equal(hear(&l, 100 + EQUIVOCATION_TIME, 0, &proof, &h), 0); /* in time */
+    assert_int_equal(receive(&l, 100 + EQUIVOCATION_TIME, 0, &proof, &h), 0); /* in time */
     assert_int_equal(equivocation_log_add(&l, 1000, &verifier_rules, &group, round_a), PL_OK);
     for (int i = 0; i < EQUIVOCATION_ROUNDS_MAX; i++) /* in number */
         assert_int_equal(equivocation_log_add(&l, 1000, &verifier_rules, &group, round_b), PL_OK);
     assert_int_equal(l.count, EQUIVOCATION_ROUNDS_MAX);
-    assert_int_equal(hear(&l, 1000, 0, &proof, &h), 0);
+    assert_int_equal(receive(&l, 1000, 0, &proof, &h), 0);
     assert_int_equal(h.times, 0);
     equivocation_log_clear(&l);
     bytes_clear(&proof);
@@ -234,11 +235,11 @@ static void false_proofs_are_charged_to_their_sender(void **state)
     struct bytes nothing = packet_of(proof_of(reveal(1), reveal(1)), round_a),
                  proof = packet_of(proof_of(reveal(1), reveal(2)), round_a);
     assert_int_equal(equivocation_log_add(&l, 0, &verifier_rules, &group, round_a), PL_OK);
-    assert_int_equal(hear(&l, 0, 3, &nothing, &h), 1);
+    assert_int_equal(receive(&l, 0, 3, &nothing, &h), 1);
     assert_true(l.rounds[0].ignored[3]);
-    hear(&l, 0, 3, &proof, &h);
+    receive(&l, 0, 3, &proof, &h);
     assert_int_equal(h.times, 0);
-    hear(&l, 0, 1, &proof, &h);
+    receive(&l, 0, 1, &proof, &h);
     assert_int_equal(h.times, 1);
     equivocation_log_clear(&l);
     bytes_clear(&nothing);

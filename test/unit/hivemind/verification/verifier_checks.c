@@ -179,7 +179,7 @@ static unsigned verify(int *status, size_t *opened)
             for (struct packet *l = r->b.out; l; l = l->next)
                 for (size_t to = 0; to < PEERS; to++)
                     if (to != i && (l->to == to || l->to == SIZE_MAX) && !t.r[to]->over)
-                        verifier_hear(t.r[to], i, bytes_at(&l->data), bytes_length(&l->data));
+                        verifier_receive(t.r[to], i, bytes_at(&l->data), bytes_length(&l->data));
             broadcast_sent(&r->b);
         }
     for (size_t i = 0; i < PEERS; i++) {

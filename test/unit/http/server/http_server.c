@@ -138,11 +138,11 @@ static void silent_connections_are_evicted(void **state)
     began = pl_seconds();
     for (int i = 0; i < 50; i++) answers(http_server_port(s), "GET", "/a", "\r\n\r\nhere");
     if (pl_seconds() - began > 5) fail_msg("%.1f s", pl_seconds() - began);
-    got = hear(fd[0], NULL); /* the oldest has been ended, not left waiting */
+    got = read_until(fd[0], NULL); /* the oldest has been ended, not left waiting */
     assert_string_equal(got, "");
     free(got);
     assert_int_equal(http_server_push(s, "state", "{}", 2), PL_OK);
-    got = hear(watcher, "data: {}");
+    got = read_until(watcher, "data: {}");
     assert_non_null(strstr(got, "data: {}"));
     free(got);
     for (int i = 0; i < SILENT; i++) close(fd[i]);
@@ -159,7 +159,7 @@ static void upload_is_refused(void **state)
     fd = dial(http_server_port(s));
     say(fd,
         "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
-    answer = hear(fd, NULL);
+    answer = read_until(fd, NULL);
     assert_non_null(strstr(answer, "405"));
     free(answer);
     close(fd);
@@ -170,7 +170,7 @@ static void upload_is_refused(void **state)
         memset(many, 'a', sizeof many);
         if (send(fd, many, sizeof many, MSG_NOSIGNAL) < 0) break;
     }
-    answer = hear(fd, NULL);
+    answer = read_until(fd, NULL);
     assert_true(!*answer || strstr(answer, " 4")); /* closed, or answered that it is too long */
     free(answer);
     close(fd);
@@ -193,19 +193,19 @@ static void watchers_get_events(void **state)
     while (http_server_watchers(s) < WATCHERS) usleep(1000);
     assert_int_equal(http_server_push(s, "state", "{\"a\":1}", 7), PL_OK);
     for (int i = 0; i < WATCHERS; i++) {
-        got = hear(fd[i], "event: state\ndata: {\"a\":1}\n\n");
+        got = read_until(fd[i], "event: state\ndata: {\"a\":1}\n\n");
         assert_non_null(strstr(got, "text/event-stream"));
         assert_non_null(strstr(got, "event: state\ndata: {\"a\":1}\n\n"));
         free(got);
     }
     assert_int_equal(http_server_push(s, "state", "2", 1), PL_OK);
-    got = hear(fd[0], "data: 2\n\n");
+    got = read_until(fd[0], "data: 2\n\n");
     assert_non_null(strstr(got, "data: 2\n\n"));
     free(got);
     { /* a watcher that comes later gets the latest at once */
         int late = dial(http_server_port(s));
         say(late, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        got = hear(late, "data: 2\n\n");
+        got = read_until(late, "data: 2\n\n");
         assert_non_null(strstr(got, "data: 2\n\n"));
         free(got);
         close(late);
@@ -243,7 +243,7 @@ static void closed_watchers_are_evicted(void **state)
         say(fd[i], "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     for (int i = 0; i < GOING; i += GOING - 1) {
-        got = hear(fd[i], "\r\n\r\n");
+        got = read_until(fd[i], "\r\n\r\n");
         assert_non_null(strstr(got, " 200 "));
         free(got);
     }
@@ -251,13 +251,13 @@ static void closed_watchers_are_evicted(void **state)
     { /* none of its own network's watchers is evicted for a newcomer */
         int more = dial(http_server_port(s));
         say(more, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        got = hear(more, "watch already");
+        got = read_until(more, "watch already");
         assert_non_null(strstr(got, " 503 "));
         free(got);
         close(more);
         more = dial_from(http_server_port(s), "127.0.1.1"); /* but for another network's */
         say(more, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        got = hear(more, "\r\n\r\n");
+        got = read_until(more, "\r\n\r\n");
         assert_non_null(strstr(got, " 200 "));
         free(got);
         close(more);

@@ -1,4 +1,4 @@
-/* broadcast_hear.c - a stage at one peer: what others send is taken once it is proven, lists are
+/* broadcast_receive.c - a stage at one peer: what others send is taken once it is proven, lists are
  * compared, and what is missing is asked for. [BTARD 3.1] [Bracha 1987]
  *
  * Faults, and their handling:
@@ -69,7 +69,7 @@ static void drop_other_ends(struct broadcast *b)
     }
 }
 
-static void hear_proof(struct broadcast *b, const uint8_t *data, size_t n)
+static void receive_proof(struct broadcast *b, const uint8_t *data, size_t n)
 {
     size_t peer;
     /* Any peer may bring a proof: it is checked by itself, so its bearer does not matter. */
@@ -77,7 +77,7 @@ static void hear_proof(struct broadcast *b, const uint8_t *data, size_t n)
 }
 
 /* It differs from the message that we hold of that sender. */
-static void hear_other(struct broadcast *b, const struct signed_message *m, const uint8_t *data)
+static void receive_other(struct broadcast *b, const struct signed_message *m, const uint8_t *data)
 {
     const struct cell *c = cell_of(b, m->stage, m->from);
     /* The signature decides: without it anybody could invent a second message to convict an
@@ -161,8 +161,8 @@ static int may_come(const struct broadcast *b, double now, double limit, size_t 
              m->stage % b->o.rules->stages == b->stage && now >= b->since + BROADCAST_LATE * limit);
 }
 
-static void hear_message(struct broadcast *b, double now, double limit, size_t peer,
-                         const uint8_t *data, size_t n, int is_head)
+static void receive_message(struct broadcast *b, double now, double limit, size_t peer,
+                            const uint8_t *data, size_t n, int is_head)
 {
     struct signed_message m;
     uint8_t hash[PL_HASH_BYTES];
@@ -171,7 +171,7 @@ static void hear_message(struct broadcast *b, double now, double limit, size_t p
     if (signed_message_read(&m, data, n) || !may_come(b, now, limit, peer, &m)) return;
     if (is_other_end(b, &m)) return;
     if (has(b, m.stage, m.from)) {
-        hear_other(b, &m, data);
+        receive_other(b, &m, data);
         return;
     }
     if (is_head || !fits(b, m.stage, m.n)) return;
@@ -183,7 +183,7 @@ static void hear_message(struct broadcast *b, double now, double limit, size_t p
     take_message(b, now, &m, data, n);
 }
 
-static void hear_need(struct broadcast *b, size_t peer, const uint8_t *data, size_t n)
+static void receive_need(struct broadcast *b, size_t peer, const uint8_t *data, size_t n)
 {
     int stage;
     /* One byte for each message and each list of the stage: 1, it is missing. */
@@ -203,8 +203,8 @@ static void hear_need(struct broadcast *b, size_t peer, const uint8_t *data, siz
     }
 }
 
-void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer, const uint8_t *data,
-                    size_t n)
+void broadcast_receive(struct broadcast *b, double now, double limit, size_t peer,
+                       const uint8_t *data, size_t n)
 {
     struct cursor c = { data, n };
     const uint8_t *frame;
@@ -224,11 +224,11 @@ void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer, 
         }
         length -= FRAME_START;
         switch (frame[0]) {
-        case FRAME_MESSAGE: hear_message(b, now, limit, peer, at, length, 0); break;
+        case FRAME_MESSAGE: receive_message(b, now, limit, peer, at, length, 0); break;
         /* A head never fills a cell; it only shows that another message exists. */
-        case FRAME_HEAD: hear_message(b, now, limit, peer, at, length, 1); break;
-        case FRAME_PROOF: hear_proof(b, at, length); break;
-        case FRAME_NEED: hear_need(b, peer, at, length); break;
+        case FRAME_HEAD: receive_message(b, now, limit, peer, at, length, 1); break;
+        case FRAME_PROOF: receive_proof(b, at, length); break;
+        case FRAME_NEED: receive_need(b, peer, at, length); break;
         default: break;
         }
     }
