@@ -53,6 +53,8 @@ static int factor(struct method *f)
     const int m = p->m;
     const double *D = f->D;
     double *L = f->factor;
+    /* Each w_i is in three rows of A: the sum, its time, its cap. So D_i adds to the products of
+     * these rows alone. xi is in all rows of times. */
     memset(L, 0, (size_t)m * (size_t)m * sizeof *L);
     for (int i = 0; i < p->k; i++) {
         int slow = 1 + i, cap = 1 + p->slow + i;
@@ -65,7 +67,9 @@ static int factor(struct method *f)
         for (int j = 0; j <= i; j++) L[slow * m + 1 + j] = D[p->k];
         L[slow * m + slow] += p->r[i] * p->r[i] * D[i];
     }
+    /* each slack is in one row */
     for (int i = 0; i < m; i++) L[i * m + i] += D[p->n + i];
+    /* Cholesky: L_ij = (M_ij - sum over k < j of L_ik L_jk) / L_jj, in place */
     for (int i = 0; i < m; i++) {
         for (int j = 0; j <= i; j++) {
             double sum = L[i * m + j] - dot(&L[i * m], &L[j * m], j);
@@ -116,6 +120,7 @@ static double *set_up(struct method *f, const double *b, const int *order, int k
     f->pv = take(&block, p->m), f->rx = take(&block, p->variables),
     f->t = take(&block, p->variables);
     f->t2 = take(&block, p->variables);
+    /* minimise xi, which is variable k; the right-hand sides of the three kinds of rows */
     p->c[k] = 1;
     p->b[0] = -1;
     for (int i = 0; i < k; i++) {

@@ -26,6 +26,7 @@ static void close_halves(const uint8_t *halves, const uint8_t *buffer)
     if (halves != buffer) pl_free((void *)(uintptr_t)halves);
 }
 
+/* FLOAT16: halves of values held within +-65504, the largest half. */
 static int encode_float16(uint8_t *buffer, const struct pl_backend *be, const float *x, size_t n)
 {
     int rc = be->float16_encode(buffer, x, n);

@@ -145,6 +145,8 @@ int pl_outer_apply(struct pl_outer *o, float *x, float *g, const struct pl_outer
     return next;
 }
 
+/* For exchanges that overlap with local steps: the mean is stored when it has come, and applied
+ * when the algorithm asks for it (RECEIVE). 1: there is one. */
 int pl_outer_arrive(struct pl_outer *o, const struct pl_outer_message *in, int count)
 {
     const size_t n = o->algorithm->under_way(o);

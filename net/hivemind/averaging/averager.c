@@ -444,6 +444,8 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
 
 /* --- state ------------------------------------------------------------------------------------ */
 
+/* Newcomers ask the donor with the highest priority first: with the epoch as priority, the state of
+ * the peer that is furthest. [spec hivemind-protocol 7] */
 void averager_share(struct averager *a, struct state_snapshot *s, double priority)
 {
     state_share_set(&a->share, s, priority);

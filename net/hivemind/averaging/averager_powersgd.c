@@ -80,6 +80,8 @@ int averager_compress(struct averager *a, int rank, struct pl_err *err)
     return PL_OK;
 }
 
+/* For a checkpoint: Q and the error M, which are this peer's own. They change while a helper thread
+ * computes. */
 int averager_save_factors(const struct averager *a, struct bytes *out)
 {
     const struct factors *f = a->powersgd.factors;
@@ -137,6 +139,8 @@ static void on_rank_loaded(void *context, int status, const struct peer_id *dono
     timer_start(a->loop, &a->powersgd.limit, 0, answer_rank, a);
 }
 
+/* The factors' shapes follow from the rank, and a group forms only among peers with equal shapes.
+ * So a newcomer without a rank asks the run's peers before its first round. */
 int averager_ask_rank(struct averager *a, averager_rank *answered, void *context)
 {
     int rc;
@@ -205,6 +209,7 @@ static void begin_phase(struct averager *a, enum powersgd_stage stage)
     averager_round_begin(a);
 }
 
+/* The first products count towards the round's time limit: groupmates wait for them, too. */
 void averager_powersgd_begin(struct averager *a)
 {
     memset(&a->powersgd.report, 0, sizeof a->powersgd.report);
@@ -225,6 +230,8 @@ static void add_report(struct allreduce_report *to, const struct allreduce_repor
     if (p->values && p->weight < to->weight) to->weight = p->weight;
 }
 
+/* A phase has ended, and its tensors hold the mean. After P: the orthonormal P, and Q' = W^T P.
+ * After Q: G = P Q'^T, and the error of this round. */
 int averager_powersgd_reduced(struct averager *a)
 {
     struct allreduce_report *report = &a->call.result.report;

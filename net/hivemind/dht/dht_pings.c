@@ -42,6 +42,8 @@ static struct dht_task *start_ping(struct dht_pings *p, struct dht_task **list,
     return t;
 }
 
+/* With `validate` the peer calls us back on a new connection before it answers: that is how a node
+ * learns whether it is reachable. [spec hivemind-protocol 1.3] */
 struct dht_task *dht_ping_start(struct dht_pings *p, const struct peer_id *peer, int validate,
                                 dht_pinged *pinged, void *context)
 {

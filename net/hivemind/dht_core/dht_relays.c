@@ -97,6 +97,8 @@ static struct dht_relay *best(struct dht_relays *r, double now)
     return out;
 }
 
+/* Called at intervals. Not needed any more (a router forwards our port now): the relays are left,
+ * since each holds a slot for us. */
 void dht_relays_update(struct dht_relays *r, int is_needed)
 {
     const double now = loop_now(r->core->loop);

@@ -13,6 +13,7 @@
 
 /* --- counters --------------------------------------------------------------------------------- */
 
+/* Where gradients travel, a step is an epoch. */
 int64_t local_step_number(const struct pl_collaborative *c)
 {
     return c->outer.state
@@ -68,6 +69,7 @@ int local_keep_change(struct pl_collaborative *c, float **change)
     return rc ? rc : be->axpy(*change, -1, phi, o->n);
 }
 
+/* The state has phi, the momentum and the counters; x = phi, so that a period begins with it. */
 int local_loaded(struct pl_collaborative *c, const float *change)
 {
     /* Others have what our error feedback has taken back: it must not be sent twice. */

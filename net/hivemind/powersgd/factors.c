@@ -68,6 +68,7 @@ static int draw(struct factors *f, struct factors_matrix *m)
     return rc;
 }
 
+/* The buffers of one matrix W (a,b), compressed to rank r. */
 static int open_matrix(struct factors *f, size_t index, size_t a, size_t b)
 {
     struct factors_matrix *m = &f->matrix[f->count++];
@@ -238,6 +239,7 @@ static int note_norm(struct factors *f, float *const *gradient)
     return rc;
 }
 
+/* Phase P. The gradient and M stay as they are, so a failed round can begin again. */
 int factors_begin(struct factors *f, float *const *gradient)
 {
     int rc;

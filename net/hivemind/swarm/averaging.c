@@ -229,6 +229,7 @@ struct open_request {
     struct pl_err *err;
 };
 
+/* On the network's thread, which alone touches averagers. */
 static void begin_open(void *context)
 {
     struct open_request *r = context;
@@ -248,6 +249,7 @@ struct close_request {
     struct averager *a;
 };
 
+/* The caller may free what the averager has borrowed as soon as its wait ends. */
 static void on_closed(void *wait) { loop_end(wait, PL_OK); }
 
 static void begin_close(void *context)
@@ -321,6 +323,7 @@ int swarm_average(struct swarm *s, struct averager *a, const struct averager_ste
     return loop_wait(s->loop, &request.wait, begin_round, &request);
 }
 
+/* Its texts are arrays; the group's members are allocated. */
 void round_clear(struct round *r) { group_clear(&r->group); }
 
 struct share_request {
@@ -362,6 +365,7 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
     return r->check ? r->check(r->check_context, state, err) : PL_OK;
 }
 
+/* The last donor is named even if it failed, for the message to the user. */
 static void on_loaded(void *context, int status, const struct peer_id *donor,
                       struct state_load *state, const struct pl_err *err)
 {

@@ -128,6 +128,7 @@ const uint8_t *broadcast_body(const struct broadcast *b, int stage, size_t peer,
     return has(b, stage, peer) ? bytes_at(&c->message) + c->head : NULL;
 }
 
+/* Ours is among them: it is held like the others'. */
 int broadcast_is_full(const struct broadcast *b, int stage)
 {
     for (size_t i = 0; i < b->count; i++)
@@ -186,6 +187,7 @@ void broadcast_send_own(struct broadcast *b, int stage, const void *body, size_t
     broadcast_frame(b, SIZE_MAX, FRAME_MESSAGE, bytes_at(&c->message), bytes_length(&c->message));
 }
 
+/* From now on peers that are silent are counted, and asked again at intervals. */
 static void enter(struct broadcast *b, double now, int stage)
 {
     b->stage = stage;
