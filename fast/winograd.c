@@ -37,8 +37,8 @@
 #define AT_B (1 / (2 * POINT_B * POINT_B * (POINT_B * POINT_B - POINT_A * POINT_A)))
 
 struct kernels {
-    void (*weights)(float *to, size_t step, int rows, const float *w, size_t w_step,
-                    int transposed);
+    void (*weights)(float *to, size_t step, int rows, int ins, const float *w, size_t out_step,
+                    size_t in_step, int transposed);
     void (*columns)(float *to, size_t line, const float *const *row, int n);
     void (*rows)(float *to, size_t step, size_t panel, const float *const *tile, int tiles,
                  int line);
@@ -59,7 +59,8 @@ struct job {
     int C, H, W, O, H_out, W_out, top, left;
     int across, down;     /* tiles per image */
     int outs;             /* output channels per piece */
-    const float *weights; /* [point][output / tile][input][output % tile] */
+    const float *weights; /* [point][output / tile][input][output % tile], points `point` apart */
+    size_t point;
     const float *x, *b;
     float *y;
 };
@@ -195,7 +196,7 @@ static void compute_piece(struct workspace *m, const struct job *j, long first, 
         for (int c = 0; c < inputs; c++) transform(m, j, run, runs, tile, whole, c0 + c, c, inputs);
         for (int f = 0; f < POINTS; f++)
             j->k->multiply(m->products + (size_t)f * step, TILES,
-                           j->weights + ((size_t)f * (size_t)j->O + (size_t)o0) * (size_t)j->C,
+                           j->weights + (size_t)f * j->point + (size_t)o0 * (size_t)j->C,
                            m->tiles + (size_t)(f * inputs * panel),
                            (size_t)(POINTS * inputs * panel), whole, outs, j->C, c0, inputs,
                            c0 > 0);
@@ -214,7 +215,9 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
     struct job j = job_of(c, transposed);
     long tiles = (long)c->B * j.across * j.down, strips = (tiles + TILES - 1) / TILES;
     int shares = fast_chunk_count(j.O, OUTPUTS), threads = fast_threads();
-    size_t weights = (size_t)POINTS * (size_t)j.O * (size_t)j.C, own = sizeof(struct workspace) / 4;
+    /* An odd number of cache lines: 36 points a multiple of 4 KiB apart share one set of L1. */
+    size_t point = ((size_t)j.O * (size_t)j.C + 15) / 16 * 16 | 16;
+    size_t weights = (size_t)POINTS * point, own = sizeof(struct workspace) / 4;
     size_t out_step = (size_t)(transposed ? 9 : 9 * c->C),
            in_step = (size_t)(transposed ? 9 * c->C : 9);
     float *memory = fast_scratch_alloc((size_t)threads * own + weights);
@@ -226,6 +229,7 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
     j.y = y;
     j.b = b;
     j.weights = packed;
+    j.point = point;
 #pragma omp parallel num_threads(threads)
     {
         struct workspace *m = &workspaces[omp_get_thread_num()];
@@ -233,10 +237,8 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
 #pragma omp for schedule(static)
         for (int o = 0; o < j.O; o += j.k->tile) {
             int rows = j.O - o < j.k->tile ? j.O - o : j.k->tile;
-            for (int i = 0; i < j.C; i++)
-                j.k->weights(packed + (size_t)o * (size_t)j.C + (size_t)(i * rows),
-                             (size_t)j.O * (size_t)j.C, rows,
-                             w + (size_t)o * out_step + (size_t)i * in_step, out_step, transposed);
+            j.k->weights(packed + (size_t)o * (size_t)j.C, point, rows, j.C,
+                         w + (size_t)o * out_step, out_step, in_step, transposed);
         }
 #pragma omp for schedule(dynamic)
         for (long piece = 0; piece < strips * shares; piece++) {
