@@ -377,8 +377,7 @@ static int check(struct train_requests *w)
     if (strcmp(w->swarm.algorithm, "gradients") && !w->swarm.run)
         return command_misused(w->job.cmd, "--algorithm %s is for a swarm: --run ID is needed",
                                w->swarm.algorithm);
-    if (!strncmp(w->swarm.algorithm, "powersgd", 8) &&
-        (w->averaging.verify || w->averaging.clip != 0))
+    if (train_is_powersgd(&w->swarm) && (w->averaging.verify || w->averaging.clip != 0))
         return command_misused(w->job.cmd,
                                "--algorithm %s does not take --robust: a peer's factors mean "
                                "nothing without those of the others",

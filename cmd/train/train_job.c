@@ -299,8 +299,6 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     return rc;
 }
 
-static int is_interrupted(void *state) { return interrupted(); }
-
 /* Alone: g = mean over the target batch, then x = optimizer(x, g). */
 static int one_step(struct state *s, struct pl_err *err)
 {
@@ -395,9 +393,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     /* In a swarm the collaborative optimizer decides when to step; afterwards it calls
      * `stepped`. */
     if (!rc && job->train_swarm) {
-        const struct train_hooks hooks = {
-            &s, stepped, gathered, moved, is_interrupted, &s.rounds
-        };
+        const struct train_hooks hooks = { &s, stepped, gathered, moved, &s.rounds };
         rc = job->train_swarm(job->swarm_context, trainer, job, &hooks, &err);
     }
     while (!rc && !job->train_swarm && s.t->step < job->steps && !interrupted()) {

@@ -37,7 +37,6 @@ struct train_hooks {
     void (*gathered)(void *state);
     /* A step of this peer alone is complete (DiLoCo's inner ones): a checkpoint may be taken. */
     void (*moved)(void *state);
-    int (*interrupted)(void *state);
     struct train_rounds *rounds; /* of the checkpoint to continue from, and of those to come */
 };
 struct train_job;

@@ -10,6 +10,7 @@
 #include "swarm_trainer.h"
 #include "train_join.h"
 #include "train_rounds.h"
+#include "cmd/common/interrupt.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -76,7 +77,7 @@ static void report(void *context, const struct pl_collaborative_event *e)
 static int is_over(const struct swarm_training *l, const struct pl_collaborative *c, double began)
 {
     const struct train_job *job = l->w->job;
-    return l->w->hooks->interrupted(l->w->hooks->state) ||
+    return interrupted() ||
            (job->outer ? l->trainer.t->step : (uint64_t)pl_collaborative_epoch(c)) >= job->steps ||
            (job->seconds > 0 && pl_seconds() - began > job->seconds);
 }
