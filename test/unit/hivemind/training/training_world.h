@@ -50,7 +50,8 @@ struct peer {
     int trains, leaves;
     int number, joins_late;
     int64_t caught_up; /* how often it was advised to */
-    int64_t epoch, epochs, common, begun_at;
+    int64_t epoch, epochs, begun_at;
+    int common; /* steps by a mean, noted */
     double nap;
 };
 
@@ -211,7 +212,7 @@ static void update(struct peer *p, int64_t samples)
     optimizer_state_get(&p->state, p->host_tensor, p->grad);
     training_average(p->c, p->host_tensor, &r);
     if (!r.status) optimizer_state_put(&p->state, p->grad, (const float *const *)p->host_tensor);
-    p->common += !r.status;
+    if (!r.status) note(&p->common);
     correct(p);
     pl_optimizer_step(p->optimizer, p->value, p->grad, 0.01);
     memset(p->grad, 0, sizeof p->grad);
