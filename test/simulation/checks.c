@@ -245,6 +245,7 @@ void checks_event(struct trainer *t, const struct pl_collaborative_event *e)
     check_averaging(t, e);
     if (!isfinite(t->distance))
         sim_fail("peer %d has parameters that are not finite", t->peer->index);
+    divergence_event(t, e);
     if (e->kind == PL_COLLABORATIVE_EPOCH) note_given(t);
     if (e->kind == PL_COLLABORATIVE_CORRECTED) check_correction(t);
     t->was = t->distance;

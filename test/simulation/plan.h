@@ -100,8 +100,9 @@ struct trainer {
     char address[MULTIADDR_TEXT_MAX];
     int is_client, is_running, is_done; /* done: has made plan.goal epochs */
     unsigned boot;
-    int64_t saved;   /* epoch of the newest checkpoint that was reported as saved */
-    double distance; /* of its parameters from the optimum */
+    int64_t saved;             /* epoch of the newest checkpoint that was reported as saved */
+    float shared[PLAN_VALUES]; /* the parameters, or phi, that peers have in common */
+    double distance;           /* of these from the optimum */
     /* checks.c */
     int has_joined, is_behind, alone;
     int64_t epoch;
@@ -133,6 +134,11 @@ void faults_boot_after(struct trainer *t, double pause); /* unless it runs by th
 
 float byzantine_gradient(void);  /* factor of the running peer's gradient */
 int64_t byzantine_samples(void); /* that it says are in a batch */
+
+/* --- divergence.c ----------------------------------------------------------------------------- */
+
+/* An honest peer's: if it says that somebody has diverged, is that so? */
+void divergence_event(const struct trainer *t, const struct pl_collaborative_event *e);
 
 /* --- checks.c: the invariants ----------------------------------------------------------------- */
 

@@ -184,8 +184,10 @@ static void measure_distance(struct session *s)
     size_t at = 0;
     for (size_t i = 0; i < s->params.count; i++) {
         const float *x = shared_values(s, i);
-        for (size_t k = 0; k < s->params.list[i].n; k++, at++)
+        for (size_t k = 0; k < s->params.list[i].n; k++, at++) {
+            s->t->shared[at] = x[k];
             sum += ((double)x[k] - plan.optimum[at]) * ((double)x[k] - plan.optimum[at]);
+        }
     }
     s->t->distance = sqrt(sum);
 }

@@ -1,9 +1,9 @@
 /* digest.c - the sketch of digest.h, its record, and the majority of a group.
  *
- *   limit    = max(8 * median step, |x| / 1000)                    medians over the records
+ *   limit    = max(8 * median step, |x| / 40)                      medians over the records
  *   support  = #{k: |x_k - x_i| <= limit}                          of record i
  *   centre   = the record of most support; it needs more than half of the group
- *   diverged = every record with |x - x_centre| > 2 limit
+ *   diverged = every record with |x - x_centre| > 2 limit + alone
  *
  * Whatever a minority claims moves neither a median nor the centre out of what honest peers claim.
  * Peers without a digest, as hivemind's, count against a majority, so that a few false digests do
@@ -123,8 +123,8 @@ static double median(double *x, size_t n)
     return x[(n - 1) / 2];
 }
 
-/* How far apart healthy peers may be: some steps, or the rounding of a wire in 8 bits where steps
- * are tiny. Norms that are not finite count as the largest. */
+/* How far apart healthy peers may be: some steps, or what the wire rounds where steps are tiny.
+ * Norms that are not finite count as the largest. */
 static double limit_of(const struct digest_record *records, size_t count, double *space)
 {
     double step, norm;
@@ -157,6 +157,6 @@ int digest_judge(struct digest_record *records, size_t count, size_t peers)
      * supporters is within two of the centre. */
     for (size_t i = 0; i < count; i++) /* true for NaN, too */
         records[i].has_diverged = !(digest_distance(&records[i].x, &records[centre].x) <=
-                                    2 * limit);
+                                    2 * limit + records[i].alone);
     return 1;
 }

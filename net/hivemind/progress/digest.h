@@ -9,7 +9,22 @@
  *
  * Each peer stores the digest of the parameters after a common step under a key of the group that
  * made the step. hivemind's progress record may have no further field; its peers store and forward
- * this one like any signed record and never read it. */
+ * this one like any signed record and never read it.
+ *
+ * When two digests may be compared
+ *   same step    both are of the group whose mean made the step (its ID is in the key), and of the
+ *                same epoch. Peers of other groups took other means.
+ *   known causes the parameters of healthy peers differ by rounding, by corrections that one has
+ *                applied and another not yet, and by steps that a peer took alone because its round
+ *                failed. Each peer knows its own such steps. They widen its limit (`alone`), until
+ *                a round of the parameters or a state makes its parameters common again. A peer
+ *                with many of them stores no digest: others do not know the reason.
+ *   majority     only what more than half of the whole group have in common counts. If a group
+ *                falls into halves nobody is judged: a mean of the parameters joins them again.
+ *
+ * What a false digest can do: nothing, while Byzantine peers are up to half of the group. More than
+ * half, who own the mean anyway, can make the others download a state, checked like any other, at
+ * most once in two epochs, and more rarely if it does not help. */
 #ifndef PL_DIGEST_H
 #define PL_DIGEST_H
 
@@ -19,12 +34,14 @@
 
 #define DIGEST_SUMS 32
 #define DIGEST_LIFE 60.0 /* s, as a progress record */
-/* Parameters that differ by less than so many steps have not diverged. A peer whose round has
- * failed steps along its own gradient: at most two steps away from the mean, until the next round
- * of the parameters. */
+/* Parameters that differ by less than so many steps have not diverged: corrections and the moments
+ * of the optimizer differ a little between peers. */
 #define DIGEST_STEPS 8
-/* Nor those that differ by less than this share of their norm, which rounding may cause. */
-#define DIGEST_SHARE 1e-3
+/* Nor those that differ by less than this share of their norm: a round of the parameters rounds,
+ * whatever the step. uniform8 has 256 codes for six standard deviations, so two peers differ by
+ * sqrt(2) * 6 / 256 / sqrt(12) = 0.01 of one, and each peer chooses how it compresses. Twice as
+ * much and more, since a sketch shows a norm to an eighth. */
+#define DIGEST_SHARE 0.025
 
 struct digest {
     float sum[DIGEST_SUMS];
@@ -37,7 +54,8 @@ double digest_distance(const struct digest *x, const struct digest *y);
 struct digest_record {
     struct peer_id peer;
     int64_t epoch;
-    double step; /* |x(epoch) - x(epoch - 1)|, which this peer measured at itself */
+    double step;  /* |x(epoch) - x(epoch - 1)|, which this peer measured at itself */
+    double alone; /* how far its steps without a mean may have led it; not sent: 0 of others */
     struct digest x;
     uint8_t owner[DHT_ID_BYTES]; /* of a record that was read: hash of the key that signed it */
     int has_diverged;            /* by digest_judge */

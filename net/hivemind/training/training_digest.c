@@ -6,8 +6,8 @@
  *
  * If most of the mates have parameters in common and ours are others, a state is downloaded. If it
  * is another peer's, a warning names it. Only mates count, each by the key that writes its progress
- * record; so false digests need the majority of a group, which has all power over the mean anyway.
- * And a download that has not helped is followed by a pause, twice as long each time.
+ * record. What may be compared, and what a false digest can do: digest.h. A download that has not
+ * helped is followed by a pause, twice as long each time.
  *
  * hivemind's peers store no digests: in a group with too many of them nothing is judged. Nor is it
  * in a run whose progress is in parts (parts.h), where a peer knows the keys of its own part
@@ -35,7 +35,30 @@ void training_drop_digests(struct training *c)
 {
     for (int i = 0; i < DIGEST_CHECKS; i++) drop(&c->digests.check[i]);
     c->digests.last_epoch = -1;
+    c->digests.alone = c->digests.alone_given = 0;
+    c->digests.alone_unmeasured = 0;
     c->digests.has_diverged = 0;
+}
+
+/* --- steps alone ------------------------------------------------------------------------------ */
+
+/* A step without a mean leads away from the group by its own length, and by that of the step which
+ * the group takes meanwhile:  alone += 2 |x(e) - x(e-1)|. Before there is a length to measure, that
+ * of the next step stands for it. */
+static void count_alone(struct digest_checks *d, int is_alone, int is_measured, double step)
+{
+    d->alone_unmeasured += is_alone;
+    if (!is_measured) return;
+    d->alone += 2 * d->alone_unmeasured * step;
+    d->alone_unmeasured = 0;
+}
+
+/* x becomes the mean of this many peers' x: of the way to the others, this share remains. */
+void training_note_corrected(struct training *c, size_t peers)
+{
+    struct digest_checks *d = &c->digests;
+    d->alone -= d->alone_given * (1 - 1 / (double)peers);
+    d->alone_given = 0;
 }
 
 /* Kept until the step is taken: only then are there parameters to compare. */
@@ -147,10 +170,14 @@ static void compare_here(void *context)
     /* |x(epoch) - x(epoch - 1)|: the unit in which the group measures how far apart its members
      * are. */
     const int has_last = d->last_epoch == c->own.epoch - 1;
-    const double step = digest_distance(w->digest, &d->last);
+    double step = digest_distance(w->digest, &d->last);
     struct bytes value = { 0 };
+    int is_comparable;
+    if (!isfinite(step)) step = 0;
     d->last = *w->digest;
     d->last_epoch = c->own.epoch;
+    count_alone(d, !d->mates, has_last, step);
+    if (c->own.epoch % c->o.average_state_every == 0) d->alone_given = d->alone;
     /* A peer that has stored no digest of the step before by now is late. */
     if (before->mates && !before->task) begin_check(before);
     drop(k);
@@ -159,12 +186,16 @@ static void compare_here(void *context)
     *k = (struct digest_check){ .c = c,
                                 .own = { .peer = *host_id(c->o.host),
                                          .epoch = c->own.epoch,
-                                         .step = isfinite(step) ? step : 0,
+                                         .step = step,
+                                         .alone = d->alone,
                                          .x = *w->digest },
                                 .mates = d->mates,
                                 .mate_count = d->mate_count };
     d->mates = NULL;
-    if (!digest_key(&k->key, c->run, c->gradient.result.group) && !digest_write(&value, &k->own))
+    /* Not while our own steps explain what others would take for a divergence. */
+    is_comparable = d->alone <= DIGEST_STEPS * step;
+    if (!digest_key(&k->key, c->run, c->gradient.result.group) && is_comparable &&
+        !digest_write(&value, &k->own))
         training_store(c, &k->key, &value, DIGEST_LIFE);
     bytes_clear(&value);
     /* The others store theirs within about the time of their step. */

@@ -134,10 +134,13 @@ struct digest_checks {
     size_t mate_count;
     struct digest last; /* of last_epoch, by which a step is measured; -1: none */
     int64_t last_epoch;
-    int has_diverged;      /* the training's thread has not yet asked for a state */
-    int64_t doubted_until; /* epoch: until then the others' digests do not make us ask again */
-    int loads;             /* in a row that have not ended it */
-    struct peer_id named;  /* the last one that a warning was about */
+    /* How far we may be from the group by steps without a mean, see count_alone. */
+    double alone, alone_given; /* alone_given: of the copy in the round of the parameters */
+    int alone_unmeasured;      /* such steps whose length is not known yet */
+    int has_diverged;          /* the training's thread has not yet asked for a state */
+    int64_t doubted_until;     /* epoch: until then the others' digests do not make us ask again */
+    int loads;                 /* in a row that have not ended it */
+    struct peer_id named;      /* the last one that a warning was about */
 };
 
 /* An auxiliary peer's round: training_auxiliary.c. */
@@ -263,6 +266,8 @@ double training_weight_max(const struct training *c);
 void training_note_mates(struct training *c, const struct group *g);
 /* No comparison goes on; our parameters have been replaced. */
 void training_drop_digests(struct training *c);
+/* A round of this many peers' parameters corrects ours. */
+void training_note_corrected(struct training *c, size_t peers);
 /* Own epoch + 1. samples: accumulated for it already, during a delayed round. */
 void training_begin_epoch(struct training *c, int64_t samples);
 /* Begins a round of the averager `which`; scheduled, deadline and patience of *s are set here. As

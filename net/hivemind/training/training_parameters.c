@@ -200,7 +200,9 @@ static void take_state_result(void *context)
     struct request *w = context;
     /* A downloaded state has replaced the parameters that the round began with: drop its result. */
     w->number = w->c->state.phase == STATE_ENDED;
-    if (w->number) w->c->state.phase = STATE_IDLE;
+    if (!w->number) return;
+    w->c->state.phase = STATE_IDLE;
+    if (!w->c->state.result.status) training_note_corrected(w->c, w->c->state.result.peers);
 }
 
 int training_corrected(struct training *c, struct training_round *r)
