@@ -156,7 +156,7 @@ static int sample(struct pl_vqgan_fit *f, float **points, size_t *count)
 }
 
 /* A new table (first), or new values for its unused rows. */
-static int mend_table(struct pl_vqgan_fit *f, int first)
+static int fix_table(struct pl_vqgan_fit *f, int first)
 {
     int K = f->m->config.n_embed, D = f->m->config.embed_dim, any = first;
     float *points = NULL, *table = pl_alloc((size_t)K * (size_t)D, sizeof *table);
@@ -191,10 +191,10 @@ static int prepare(struct pl_vqgan_fit *f, int *no_codes)
         return PL_OK;
     }
     *no_codes = f->step < free_steps;
-    if (f->step == free_steps) return mend_table(f, 1);
+    if (f->step == free_steps) return fix_table(f, 1);
     if (f->step > free_steps && interval > 0 && (f->step - free_steps) % interval == 0 &&
         (f->step - free_steps) / interval <= o->reseeds)
-        return mend_table(f, 0);
+        return fix_table(f, 0);
     return PL_OK;
 }
 

@@ -100,6 +100,10 @@ dht_(stakes?|ledgers?)  candidate for eviction, usage
 givings?_[a-z]+|[a-z]+_givings?  upload
 attendees?          participant
 is_hopeless         has_failed
+[a-z_]*goodbye      closing
+image_believed|[a-z_]+_believable  check_size, is_plausible
+[a-z_]*shaking_hands  in_handshake
+(pl_partial|parts?)_deal|deal_parts  assign
 [a-z]*_?upkeep[a-z_]*  maintenance
 '
 # In programs these are no names either; in prose they are English.

@@ -28,7 +28,7 @@ struct state {
     struct pl_optimizer *optimizer;
     struct pl_backend disk; /* the optimizer's, if its moments are offloaded */
     struct corpus *text, *held;
-    int32_t *ids, *exam; /* (batch, window), (held_out, window) */
+    int32_t *ids, *held_ids; /* (batch, window), (held_out, window) */
     struct train_log log;
     struct progress progress;
     uint64_t step, first_step, saved_step;
@@ -119,7 +119,7 @@ static int evaluate(struct state *s, struct pl_err *err)
     double sum = 0, loss;
     for (int first = 0; first < job->held_out && !rc; first += at_once) {
         int B = job->held_out - first < at_once ? job->held_out - first : at_once;
-        const int32_t *ids = s->exam + (size_t)first * (size_t)n;
+        const int32_t *ids = s->held_ids + (size_t)first * (size_t)n;
         rc = pl_gpt2_loss(job->model, &loss, ids, ids, NULL, B, n, 0);
         if (!rc) sum += loss * B;
     }
@@ -216,10 +216,10 @@ static int open_text(struct state *s, struct pl_err *err)
     held.buffer = 1;
     if (!rc) rc = pl_corpus_open(&s->held, &held, err);
     s->ids = pl_alloc((size_t)job->batch * window, sizeof *s->ids);
-    s->exam = pl_alloc((size_t)job->held_out * window, sizeof *s->exam);
-    if (!rc && (!s->ids || !s->exam)) rc = pl_fail(err, PL_ENOMEM, "no memory for a batch");
+    s->held_ids = pl_alloc((size_t)job->held_out * window, sizeof *s->held_ids);
+    if (!rc && (!s->ids || !s->held_ids)) rc = pl_fail(err, PL_ENOMEM, "no memory for a batch");
     for (int i = 0; i < job->held_out && !rc; i++)
-        rc = pl_corpus_next(s->held, s->exam + (size_t)i * window, err);
+        rc = pl_corpus_next(s->held, s->held_ids + (size_t)i * window, err);
     return rc;
 }
 
@@ -321,6 +321,6 @@ int finetune_job_run(const struct finetune_job *job)
     pl_corpus_close(s.text);
     pl_corpus_close(s.held);
     pl_free(s.ids);
-    pl_free(s.exam);
+    pl_free(s.held_ids);
     return rc;
 }

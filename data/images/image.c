@@ -27,8 +27,8 @@ void pl_image_clear(struct pl_image *image)
     memset(image, 0, sizeof *image);
 }
 
-int pl_image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name,
-                      struct pl_err *err)
+int pl_image_check_size(uint64_t width, uint64_t height, size_t bytes, const char *name,
+                        struct pl_err *err)
 {
     unsigned long long w = width, h = height;
     if (w < 1 || h < 1 || w > IMAGE_SIDE_MAX || h > IMAGE_SIDE_MAX || w * h > IMAGE_PIXELS_MAX)
@@ -45,7 +45,7 @@ int pl_image_believed(uint64_t width, uint64_t height, size_t bytes, const char 
 int pl_image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
                       size_t bytes, const char *name, struct pl_err *err)
 {
-    int rc = pl_image_believed(width, height, bytes, name, err);
+    int rc = pl_image_check_size(width, height, bytes, name, err);
     if (rc) return rc;
     rc = pl_image_init(image, (int)width, (int)height, channels);
     return rc ? pl_fail(err, rc, "%s: no memory for %d x %d pixels", name, (int)width, (int)height)

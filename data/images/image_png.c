@@ -61,7 +61,7 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
     png_read_info(png, info);
     png_get_IHDR(png, info, &width, &height, &depth, &type, NULL, NULL, NULL);
     /* Checked before libpng allocates rows: 2^31 - 1 pixels would be gigabytes. */
-    rc = pl_image_believed(width, height, in->bytes, name, err);
+    rc = pl_image_check_size(width, height, in->bytes, name, err);
     if (rc) return rc;
     if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
     if (type == PNG_COLOR_TYPE_GRAY && depth < 8) png_set_expand_gray_1_2_4_to_8(png);

@@ -315,7 +315,7 @@ static void lower(struct points *out, const struct points *in)
     }
 }
 
-static int mend_segments(struct points *out, const struct points *in)
+static int fix_segments(struct points *out, const struct points *in)
 {
     int with_entities = 1, rc = PL_OK;
     size_t work = 0;
@@ -340,7 +340,7 @@ int pl_clean_text(char **out, size_t *bytes, const char *text, size_t n)
     *bytes = 0;
     if (n > CLEAN_BYTES_MAX) return PL_ELIMIT;
     pl_code_points_text(&a, text, n);
-    rc = mend_segments(&b, &a);
+    rc = fix_segments(&b, &a);
     a.n = 0;
     pl_html_unescape(&a, &b); /* 10, twice */
     b.n = 0;

@@ -41,7 +41,7 @@ static int ascending(const void *p, const void *q)
 }
 
 /* A random permutation of 0..n-1 that every peer draws alike; part p is its p'th range, sorted. */
-void pl_partial_deal(uint32_t *index, size_t n, size_t parts, uint64_t seed, uint64_t tensor)
+void pl_partial_assign(uint32_t *index, size_t n, size_t parts, uint64_t seed, uint64_t tensor)
 {
     struct pl_rng rng;
     pl_rng_init(&rng, seed, tensor);
@@ -89,8 +89,8 @@ static int open_partial(struct pl_outer *o, const float *x, struct pl_err *err)
     if (!(o->work = index = pl_alloc(n, sizeof *index))) return PL_ENOMEM;
     for (int i = 0; i < o->setup.count; i++) {
         size_t count = o->setup.tensors[i].n;
-        pl_partial_deal(index, count, pl_partial_parts(count, o->setup.share), o->setup.seed,
-                        (uint64_t)i);
+        pl_partial_assign(index, count, pl_partial_parts(count, o->setup.share), o->setup.seed,
+                          (uint64_t)i);
         index += count;
     }
     return PL_OK;

@@ -14,7 +14,7 @@ size_t pl_partial_parts(size_t n, double share);
 
 /* index (n): the entries of all parts, part after part, each ascending; a permutation that the seed
  * and the tensor's number draw, the same on all peers. Part p is entries begin..end-1 of index. */
-void pl_partial_deal(uint32_t *index, size_t n, size_t parts, uint64_t seed, uint64_t tensor);
+void pl_partial_assign(uint32_t *index, size_t n, size_t parts, uint64_t seed, uint64_t tensor);
 void pl_partial_range(size_t *begin, size_t *end, size_t n, size_t parts, size_t p);
 
 /* values (count) = x[index], and back. */

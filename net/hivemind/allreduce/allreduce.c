@@ -336,7 +336,7 @@ static int messages_are_smaller(const struct allreduce *x, size_t own_values)
 /* pl_partition gives each part a reducer by the peers' shares [spec hivemind-protocol 5.3];
  * all peers compute the same parts. Here they are sorted by reducer: a list of parts for each
  * reducer, in order, which is the order of messages on its stream. */
-static int deal_parts(struct allreduce *x)
+static int assign_parts(struct allreduce *x)
 {
     size_t own_values = 0;
     if (!(x->sending.peer = calloc(x->count, sizeof *x->sending.peer))) return PL_ENOMEM;
@@ -410,7 +410,7 @@ int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
     rc = pl_partition(&x->parts, &x->part_count, o->elements, o->method, o->tensors, o->share,
                       (int)x->count, o->part_bytes, err);
     if (rc) goto done;
-    rc = deal_parts(x);
+    rc = assign_parts(x);
     if (!rc) rc = allreduce_send_open(x);
     if (!rc) rc = allreduce_reduce_open(x);
     if (rc) pl_fail(err, rc, "averaging: no memory");

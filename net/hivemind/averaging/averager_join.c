@@ -195,7 +195,7 @@ static void on_ask(void *context, const struct peer_id *leader, const uint8_t *r
     if (a->search.ask.proof) a->search.ask.state = ASK_ADMITTING;
 }
 
-/* Closing the stream is the only word of goodbye: the leader drops us from its followers. */
+/* Closing the stream is enough: the leader drops us from its followers. */
 static void on_leave(void *context)
 {
     struct averager *a = context;

@@ -55,10 +55,7 @@ void dial_invited(struct dial *d, int listens, int keeps_port)
     d->keeps_port = keeps_port;
 }
 
-int dial_is_shaking_hands(const struct dial *d)
-{
-    return d->connection && d->state != DIAL_CONNECTING;
-}
+int dial_in_handshake(const struct dial *d) { return d->connection && d->state != DIAL_CONNECTING; }
 
 /* --- ends ------------------------------------------------------------------------------------- */
 
@@ -81,7 +78,7 @@ void dial_abandon(struct dial *d)
 
 void dial_release(struct dial *d)
 {
-    if (dial_is_shaking_hands(d)) {
+    if (dial_in_handshake(d)) {
         d->connection->dialer = NULL;
         d->connection = NULL;
     }

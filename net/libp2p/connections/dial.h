@@ -50,6 +50,6 @@ void dial_abandon(struct dial *d);
 void dial_release(struct dial *d);
 const struct multiaddr *dial_address(const struct dial *d);
 /* 1: the socket is connected, and the handshakes are under way. */
-int dial_is_shaking_hands(const struct dial *d);
+int dial_in_handshake(const struct dial *d);
 
 #endif

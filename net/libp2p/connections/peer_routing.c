@@ -101,8 +101,8 @@ static void on_wait_late(void *context)
     struct pl_err err;
     peer_id_text(peer, &w->peer);
     pl_fail(&err, PL_EAGAIN, "%s: %s%s%s", w->peer.length ? peer : "dialed peer",
-            w->dial && dial_is_shaking_hands(w->dial) ? "connected, but it says nothing"
-                                                      : "no connection in time",
+            w->dial && dial_in_handshake(w->dial) ? "connected, but it says nothing"
+                                                  : "no connection in time",
             s && s->why.text[0] ? "; " : "", s ? s->why.text : "");
     if (w->dial) dial_abandon(w->dial);
     finish_wait(w, PL_EAGAIN, NULL, &err);
@@ -333,7 +333,7 @@ static void step(void *context)
 
 /* New addresses of a peer are known, from any query's answers: its own search tries them at
  * once. */
-void routing_news(const struct peer *p)
+void routing_peer_changed(const struct peer *p)
 {
     if (p->search) step_soon(p->search);
 }

@@ -36,7 +36,7 @@ struct host_wait *routing_connect(struct routing *r, const struct peer_id *id, d
 struct host_wait *routing_dial(struct routing *r, const struct multiaddr *a, double timeout_s,
                                enum dial_port port, host_done *done, void *context);
 /* The peer has a new connection or address, whether or not we searched for it. */
-void routing_news(const struct peer *p);
+void routing_peer_changed(const struct peer *p);
 /* Every wait ends with PL_EIO. */
 void routing_close(struct routing *r);
 

@@ -113,7 +113,7 @@ static void on_late(void *context)
     for (size_t i = 0; i < p->count; i++) {
         struct punch_dial *d = &p->dials[i];
         timer_stop(&d->again);
-        if (!d->dial || dial_is_shaking_hands(d->dial)) continue;
+        if (!d->dial || dial_in_handshake(d->dial)) continue;
         dial_abandon(d->dial);
         d->dial = NULL;
     }

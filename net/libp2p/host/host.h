@@ -14,8 +14,8 @@
 #include "net/libp2p/streams/stream.h"
 #include "net/libp2p/connections/watch.h"
 
-#define HOST_GOODBYE_LIMIT 1.0 /* s for the last bytes at the end, as long as none move */
-#define HOST_GOODBYE_MAX 30.0  /* s for them in all: 7 MB at 2 Mbit/s */
+#define HOST_CLOSING_LIMIT 1.0 /* s for the last bytes at the end, as long as none move */
+#define HOST_CLOSING_MAX 30.0  /* s for them in all: 7 MB at 2 Mbit/s */
 #define HOST_LISTEN_MAX 16     /* addresses; a machine has a handful of interfaces */
 
 struct host;
@@ -43,7 +43,7 @@ int host_open(struct host **h, struct loop *l, const struct host_options *o,
               const struct host_protocol *const *protocols, size_t protocol_count,
               struct pl_err *err);
 /* Not from the loop's thread. Ends all operations (pending callbacks get PL_EIO), sends all queued
- * output, within HOST_GOODBYE_MAX, and frees the host. NULL may be closed. */
+ * output, within HOST_CLOSING_MAX, and frees the host. NULL may be closed. */
 void host_close(struct host *h);
 
 struct loop *host_loop(const struct host *h);

@@ -15,7 +15,7 @@ struct joined_protocol {
 };
 
 /* The end of a host: connections close as soon as their output is flushed. */
-struct host_goodbye {
+struct host_closing {
     struct timer timer;
     double close_by; /* s; even with bytes on their way */
     loop_fn *closed; /* called when the host is freed; may be NULL */
@@ -36,7 +36,7 @@ struct host {
     int client_mode, relay, map_port;
     uv_prepare_t settle; /* right before the loop sleeps */
     struct timer sweep;  /* expired addresses are dropped */
-    struct host_goodbye goodbye;
+    struct host_closing closing;
 };
 
 /* --- host_peers.c --- */

@@ -68,17 +68,17 @@ static void on_settle_closed(uv_handle_t *handle)
     h->core.handle_closed(h);
 }
 
-/* Connections, listeners, the settling and the goodbye are a handle each. The settling goes
+/* Connections, listeners, `settle` and `closing` are a handle each. `settle` goes
  * last: it frees the connections. */
 static void on_handle_closed(struct host *h)
 {
-    struct host_goodbye goodbye = h->goodbye;
+    struct host_closing closing = h->closing;
     if (h->core.state != HOST_CLOSING) return;
     if (h->core.handles == 1 && !uv_is_closing((uv_handle_t *)&h->settle))
         uv_close((uv_handle_t *)&h->settle, on_settle_closed);
     if (h->core.handles) return;
     free_host(h);
-    if (goodbye.closed) goodbye.closed(goodbye.context);
+    if (closing.closed) closing.closed(closing.context);
 }
 
 /* 1: relayed connections still go through it. */
@@ -95,25 +95,25 @@ static int carries_others(const struct connection *c)
 static int is_flushing(struct connection *c, double now, double at_last)
 {
     size_t left = c->state == CONNECTION_OPEN ? connection_unsent(c) : 0;
-    if (left != c->close_unsent) c->close_by = now + HOST_GOODBYE_LIMIT;
+    if (left != c->close_unsent) c->close_by = now + HOST_CLOSING_LIMIT;
     c->close_unsent = left;
     return left && now < c->close_by && now < at_last;
 }
 
 /* Each connection ends by itself: as long as it is there its peer goes on asking, and all of them
  * together would never fall silent. */
-static void on_goodbye(void *context)
+static void on_closing(void *context)
 {
     struct host *h = context;
     double now = loop_now(h->core.loop);
     int waiting = 0;
     for (struct connection *c = h->connections.all; c; c = c->next) {
         if (c->state == CONNECTION_ENDING) continue;
-        if (is_flushing(c, now, h->goodbye.close_by) || carries_others(c)) waiting = 1;
+        if (is_flushing(c, now, h->closing.close_by) || carries_others(c)) waiting = 1;
         else connection_end(c, PL_OK, "this peer is closing");
     }
     if (waiting) {
-        timer_start(h->core.loop, &h->goodbye.timer, 0.01, on_goodbye, h);
+        timer_start(h->core.loop, &h->closing.timer, 0.01, on_closing, h);
     } else {
         h->core.handles--;
         on_handle_closed(h);
@@ -130,9 +130,9 @@ static void begin_close(struct host *h)
     routing_close(&h->routing);
     streams_close_all(&h->streams);
     listening_stop(&h->listening);
-    h->core.handles++; /* until on_goodbye is through, even if every connection ends before */
-    h->goodbye.close_by = loop_now(h->core.loop) + HOST_GOODBYE_MAX;
-    timer_start(h->core.loop, &h->goodbye.timer, 0, on_goodbye, h);
+    h->core.handles++; /* until on_closing is through, even if every connection ends before */
+    h->closing.close_by = loop_now(h->core.loop) + HOST_CLOSING_MAX;
+    timer_start(h->core.loop, &h->closing.timer, 0, on_closing, h);
 }
 
 /* host_close's thread waits here for the loop's. */
@@ -146,8 +146,8 @@ static void on_freed(void *request) { loop_end(request, PL_OK); }
 static void close_here(void *context)
 {
     struct closing *c = context;
-    c->host->goodbye.closed = on_freed;
-    c->host->goodbye.context = &c->request;
+    c->host->closing.closed = on_freed;
+    c->host->closing.context = &c->request;
     begin_close(c->host);
 }
 

@@ -37,7 +37,7 @@ void host_enter_connection(struct connection *c)
     p->connections = c;
     /* A peer that we dialed is surely found there again. */
     if (!c->inbound && !c->relayed) peer_learn(p, &c->remote, now_of(h) + HOST_ADDRESS_TTL);
-    routing_news(p);
+    routing_peer_changed(p);
     watches_connection(h->watches, c);
     if (first) watches_connected(h->watches, &p->id);
 }
@@ -68,12 +68,12 @@ void host_unwatch(struct host *h, struct host_watch *w) { watches_remove(&h->wat
 /* --- the peerstore ---------------------------------------------------------------------------- */
 
 /* The peerstore believes its caller, which checks before which addresses a peer may claim for
- * another (multiaddr_believable). */
+ * another (multiaddr_is_plausible). */
 int host_learn(struct host *h, const struct peer_id *id, const struct multiaddr *a, double ttl_s)
 {
     struct peer *p = peers_get(&h->core.peers, id, now_of(h));
     if (!p) return PL_ENOMEM;
-    routing_news(p);
+    routing_peer_changed(p);
     return peer_learn(p, a, ttl_s > 0 ? now_of(h) + ttl_s : INFINITY);
 }
 

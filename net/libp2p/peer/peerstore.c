@@ -271,7 +271,7 @@ enum address_scope multiaddr_scope(const struct multiaddr *a)
 
 /* A peer on the internet cannot know the listeners on our loopback: such an address would make us
  * dial ourselves, or our neighbours. */
-int multiaddr_believable(const struct multiaddr *address, const struct multiaddr *over)
+int multiaddr_is_plausible(const struct multiaddr *address, const struct multiaddr *over)
 {
     return multiaddr_scope(address) >= multiaddr_scope(over);
 }

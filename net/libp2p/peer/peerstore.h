@@ -72,6 +72,6 @@ enum address_scope { SCOPE_LOOPBACK, SCOPE_PRIVATE, SCOPE_PUBLIC };
 enum address_scope multiaddr_scope(const struct multiaddr *a);
 /* Whether an `address` that a peer reported, connected over `over`, is worth keeping: public peers
  * cannot know anything of our loopback or private network. [spec libp2p-wire 9, 16] */
-int multiaddr_believable(const struct multiaddr *address, const struct multiaddr *over);
+int multiaddr_is_plausible(const struct multiaddr *address, const struct multiaddr *over);
 
 #endif

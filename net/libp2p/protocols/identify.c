@@ -115,8 +115,8 @@ static void set_addresses(struct host *h, struct connection *l, const struct ide
         count = r->address_count;
     }
     for (size_t i = 0; i < count; i++)
-        if (multiaddr_believable(&list[i], &l->remote)) peer_learn(p, &list[i], until);
-    routing_news(p); /* it may have come to us through a relay only */
+        if (multiaddr_is_plausible(&list[i], &l->remote)) peer_learn(p, &list[i], until);
+    routing_peer_changed(p); /* it may have come to us through a relay only */
 }
 
 static void understand(struct exchange *x, const uint8_t *data, size_t n)

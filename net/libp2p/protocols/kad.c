@@ -225,9 +225,9 @@ static void learn(struct router_query *q, const struct stream *c, const struct k
         return;
     before = p->address_count;
     for (size_t i = 0; i < reported->address_count; i++)
-        if (multiaddr_believable(&reported->addresses[i], &l->remote))
+        if (multiaddr_is_plausible(&reported->addresses[i], &l->remote))
             peer_learn(p, &reported->addresses[i], now + HOST_ADDRESS_TTL);
-    routing_news(p);
+    routing_peer_changed(p);
     if (peer_id_equal(&reported->id, &q->target)) q->found |= p->address_count > before;
     else if (p->address_count) add_candidate(q, &reported->id);
 }

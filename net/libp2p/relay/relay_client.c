@@ -87,7 +87,7 @@ static void on_stop_message(void *context, struct stream *c)
     if (rc || m.type != STOP_CONNECT || !m.peer.length) answer.status = RELAY_MALFORMED_MESSAGE;
     else if (!l || !relay_is_used(h, stream_peer(c)) || through(&remote, l, stream_peer(c)))
         answer.status = RELAY_PERMISSION_DENIED;
-    relay_say(c, RELAY_STOP, &answer);
+    relay_send(c, RELAY_STOP, &answer);
     if (answer.status == RELAY_OK) {
         stream_took(c, used);
         s->stream = NULL; /* the link has it now */
@@ -176,7 +176,7 @@ static void ask(void *context)
     struct relay_message m = { .type = HOP_RESERVE };
     stream_close(u->stream);
     u->stream = stream_open(u->host, &u->relay, HOP, RELAY_LIMIT, &events, u);
-    if (u->stream) relay_say(u->stream, RELAY_HOP, &m);
+    if (u->stream) relay_send(u->stream, RELAY_HOP, &m);
     again(u, u->stream ? 2 * RELAY_LIMIT : RELAY_RETRY); /* whatever becomes of this one */
 }
 
@@ -321,7 +321,7 @@ static struct circuit_dial *dial(struct host *h, const struct multiaddr *at,
         return NULL;
     }
     timer_start(host_loop(h), &d->exchange.timer, RELAY_LIMIT, on_dial_late, d);
-    relay_say(d->exchange.stream, RELAY_HOP, &m);
+    relay_send(d->exchange.stream, RELAY_HOP, &m);
     return d;
 }
 

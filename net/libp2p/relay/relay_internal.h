@@ -36,7 +36,7 @@ static inline struct relay *relay_of(const struct host *h)
 /* --- relay_stream.c --- */
 /* The next message in a stream. PL_EAGAIN: not yet. It is not taken; *used is its length. */
 int relay_next(struct stream *c, enum relay_protocol p, struct relay_message *m, size_t *used);
-void relay_say(struct stream *c, enum relay_protocol p, const struct relay_message *m);
+void relay_send(struct stream *c, enum relay_protocol p, const struct relay_message *m);
 
 /* --- relay_serve.c --- */
 void relay_serve_hop(void *relay, struct stream *c);

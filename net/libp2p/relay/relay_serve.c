@@ -105,7 +105,7 @@ static struct relay_message our_limit(int type, int status)
 static void refuse(struct circuit *k, int status)
 {
     struct relay_message m = { .type = HOP_STATUS, .status = status };
-    relay_say(k->sides[0].stream, RELAY_HOP, &m);
+    relay_send(k->sides[0].stream, RELAY_HOP, &m);
     stream_finish(k->sides[0].stream);
     finish(k);
 }
@@ -180,7 +180,7 @@ static void on_stop_answer(void *context, struct stream *c)
     }
     stream_took(c, used);
     m = our_limit(HOP_STATUS, RELAY_OK);
-    relay_say(k->sides[0].stream, RELAY_HOP, &m);
+    relay_send(k->sides[0].stream, RELAY_HOP, &m);
     k->state = CIRCUIT_OPEN;
     stream_both_ways(k->sides[0].stream);
     timer_start(host_loop(k->host), &k->timer, RELAY_CIRCUIT_S, on_late, k);
@@ -212,7 +212,7 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
         refuse(k, RELAY_CONNECTION_FAILED);
     } else {
         m.peer = *stream_peer(k->sides[0].stream);
-        relay_say(k->sides[1].stream, RELAY_STOP, &m);
+        relay_send(k->sides[1].stream, RELAY_STOP, &m);
         k->state = CIRCUIT_CALLING;
         timer_start(host_loop(h), &k->timer, RELAY_LIMIT, on_late, k);
     }
@@ -269,7 +269,7 @@ static void reserve(struct circuit *k)
     m.has_reservation = 1;
     m.expire = (uint64_t)time(NULL) + (uint64_t)RELAY_RESERVATION_S;
     m.address_count = host_addresses(h, m.addresses, RELAY_ADDRESSES_MAX);
-    relay_say(c, RELAY_HOP, &m);
+    relay_send(c, RELAY_HOP, &m);
     stream_finish(c);
     finish(k);
 }

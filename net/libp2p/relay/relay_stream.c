@@ -9,7 +9,7 @@ int relay_next(struct stream *c, enum relay_protocol p, struct relay_message *m,
     return rc ? rc : relay_get(m, p, body, n);
 }
 
-void relay_say(struct stream *c, enum relay_protocol p, const struct relay_message *m)
+void relay_send(struct stream *c, enum relay_protocol p, const struct relay_message *m)
 {
     struct bytes out = { 0 };
     if (!relay_put(&out, p, m)) stream_write(c, bytes_at(&out), bytes_length(&out));

@@ -15,8 +15,8 @@
 #define ANSWER ((4u << 20) - 120) /* bytes */
 #define ANSWERS 3                 /* more than the buffers of TCP hold */
 #define SLICE 32768
-#define SLICE_NS 8000000     /* 4 MB/s: seconds more than a goodbye takes without last words */
-#define TRICKLE_NS 300000000 /* a slice now and then: enough for the goodbye to wait for the next */
+#define SLICE_NS 8000000     /* 4 MB/s: seconds more than closing takes without last words */
+#define TRICKLE_NS 300000000 /* a slice now and then: enough for closing to wait for the next */
 
 /* --- a line ----------------------------------------------------------------------------------- */
 
@@ -175,7 +175,7 @@ static void other_connections_close_at_once(void **state)
     assert_true(await_noted(&answered, 1, LIMIT));
     note(&line.trickles);
     assert_int_equal(pthread_create(&thread, NULL, close_b, &b), 0);
-    assert_true(await_noted(&other.answered, 1, HOST_GOODBYE_MAX / 2));
+    assert_true(await_noted(&other.answered, 1, HOST_CLOSING_MAX / 2));
     assert_int_equal(other.status, PL_EIO);
     note(&line.cut);
     assert_true(await_noted(&closed, 1, LIMIT));

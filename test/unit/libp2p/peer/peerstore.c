@@ -261,7 +261,7 @@ static void what_a_peer_can_know(void **state)
             struct multiaddr a, b;
             assert_int_equal(multiaddr_from_text(&a, texts[sent], NULL), PL_OK);
             assert_int_equal(multiaddr_from_text(&b, texts[over], NULL), PL_OK);
-            assert_int_equal(multiaddr_believable(&a, &b), sent >= over);
+            assert_int_equal(multiaddr_is_plausible(&a, &b), sent >= over);
         }
 }
 

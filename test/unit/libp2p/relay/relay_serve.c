@@ -71,7 +71,7 @@ static void say_here(void *context)
 {
     const struct saying *s = context;
     if (!s->by->stream) return;
-    if (s->m) relay_say(s->by->stream, s->by->protocol, s->m);
+    if (s->m) relay_send(s->by->stream, s->by->protocol, s->m);
     stream_write(s->by->stream, s->data, s->n);
 }
 static void finish_here(void *context) { stream_finish(((struct end *)context)->stream); }
