@@ -249,6 +249,30 @@ static void replaced_parameters_are_given_to_nobody(void **state)
     assert_float_equal(peers[0].host_tensor[0][0], 2, 1e-3);
 }
 
+/* What the trainer learns of a round that found no group: its status and why, no ID of a group, and
+ * nobody who was caught. */
+static void result_without_a_group_is_alone(void **state)
+{
+    const struct averager_result r = { .status = PL_EAGAIN, .why = "nobody came", .seconds = 3 };
+    const struct pl_err nothing = { { 0 } };
+    const uint8_t no_group[DHT_ID_BYTES] = { 0 };
+    struct training_round round;
+    memset(&round, 0xff, sizeof round);
+    training_copy_result(&round, &r);
+    assert_int_equal(round.status, PL_EAGAIN);
+    assert_string_equal(round.why.text, "nobody came");
+    assert_true(round.seconds == 3);
+    assert_int_equal(round.peers, 1);
+    assert_memory_equal(round.group, no_group, sizeof no_group);
+    assert_int_equal(round.verified, 0);
+    assert_int_equal(round.banned, 0);
+    assert_memory_equal(&round.caught, &nothing, sizeof nothing);
+    assert_int_equal(round.ahead, 0);
+    assert_int_equal(round.is_alone, 0);
+    assert_int_equal(round.is_delivered, 0);
+    assert_int_equal(round.samples, 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +284,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(replaced_parameters_are_given_to_nobody, close_all),
         cmocka_unit_test_teardown(only_peers_with_samples_report, close_all),
         cmocka_unit_test_teardown(samples_are_weights_up_to_four_targets, close_all),
+        cmocka_unit_test(result_without_a_group_is_alone),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
