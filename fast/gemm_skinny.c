@@ -18,16 +18,10 @@ struct skinny_ops {
 
 static const struct skinny_ops *const ops[ISA_COUNT] = ISA_TABLE(skinny_ops);
 
-/* AVX-512 gains nothing on x86-64 here, because memory is the limit: AVX2, even if another set was
- * chosen. */
+/* AVX-512 gains nothing here, because memory is the limit. */
 static const struct skinny_ops *choose(void)
 {
-#if defined(__x86_64__)
-    return ops[__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? ISA_AVX2
-                                                                               : ISA_PLAIN];
-#else
-    return ops[isa_chosen()];
-#endif
+    return ops[isa_chosen() == ISA_AVX512 ? ISA_AVX2 : isa_chosen()];
 }
 
 int fast_gemm_skinny(float *y, const float *x, const float *W, const float *b, int M, int K, int N)

@@ -32,8 +32,8 @@ FOLDERS = {
     'ref': (r'golden (dalle|quant|optim|outer|aggregate|vqgan|gpt2|clip|wire|protocol) with ref|pairs of fast', ['ref', 'runtime'],
             90),
     'runtime': (r'golden (dalle|optim|outer|vqgan|gpt2|calculator) with fast', ['ref', 'runtime'], 90),
-    'fast': (r'golden (dalle|quant|optim|outer|aggregate|vqgan|gpt2|clip|wire) with fast|pairs of fast', ['fast'], 90),
-    'cuda': (r'golden \w+ with cuda-on-cpu|pairs of cuda-on-cpu', ['cuda'], 85),
+    'fast': (r'golden (dalle|quant|optim|outer|aggregate|vqgan|gpt2|clip|wire) with fast|golden values with fast.*|pairs of fast.*', ['fast'], 90),
+    'cuda': (r'golden \w+ with cuda-on-cpu.*|pairs of cuda-on-cpu', ['cuda'], 85),
     'data': (r'golden (tokenizer|clip|vqgan|gpt2|dalle) with fast', ['data'], 85),
     'net': (r'golden (wire|protocol|aggregate) with ref', ['net', 'hivemind', 'http', 'libp2p', 'loop'], 85),
 }
@@ -88,7 +88,7 @@ class Tests:
         pattern, folders, self.aim = FOLDERS[folder]
         self.units = {f[:-2]: os.path.relpath(base, os.path.join(TREE, 'test/unit')) for folder in folders
                       for base, _, files in os.walk(os.path.join(TREE, 'test/unit', folder)) for f in files if f.endswith('.c')}
-        self.suites = {name: command for _, _, name, command in rows if re.fullmatch(pattern, name.split(',')[0])}
+        self.suites = {name: command for _, _, name, command in rows if re.fullmatch(pattern, name)}
         if 'pairs of fast' in self.suites:  # the large shapes take minutes
             self.suites['pairs of fast'] += ' --quick'
         self.suites.update(('unit ' + u, 'build/test/' + u) for u in self.units)
@@ -152,9 +152,9 @@ class Tests:
     def kill(self, path, built):
         """The first suite that fails, and the arguments it failed with; or None. Of pairs, those of the file's operation are played
         before all of them."""
-        pairs = next((s for s in self.suites if s.startswith('pairs of ')), None)
+        pairs = [s for s in self.suites if s.startswith('pairs of ')]
         operation = next((of for part, of in PAIRS if part in os.path.basename(path)), None)
-        first = [(pairs, ' --filter ' + operation)] if pairs and operation else []
+        first = [(s, ' --filter ' + operation) for s in pairs if operation]
         for suite, more in first + [(s, '') for s in self.order(path, built)]:
             if not self.play(suite, more):
                 if not more:
@@ -189,11 +189,12 @@ def candidates(top, seed, after=-1):
             path = os.path.relpath(os.path.join(folder, name), TREE)
             if not name.endswith(SOURCES) or path.startswith('data/demo/') or name == 'html_names.inc':
                 continue
-            text = read(path)
+            text, seen = read(path), {}
             for i, (code, line) in enumerate(zip(operators.blank(text).split('\n'), text.split('\n'))):
                 if not name.endswith('.h') or code.startswith('    '):  # a header's other lines are declarations
                     of_line = operators.changes(code, line)
-                    rng = random.Random('%d %s %s' % (seed, path, line.strip()))
+                    seen[line] = seen.get(line, -1) + 1  # of lines that are alike, each has its own place
+                    rng = random.Random('%d %s %s%s' % (seed, path, line.strip(), ' ' * seen[line]))
                     place = rng.random()
                     if of_line and place > after:
                         found.append((place, path, i, of_line, rng))
