@@ -45,26 +45,29 @@ static int put_in_order(const struct st_tensor **order, const struct st_file *f,
 {
     const char *text = pl_safetensors_meta(f, "param_order");
     json_t *list = text ? pl_json_load(text, strlen(text), 0, NULL) : NULL;
+    char *was_named = calloc(f->count + 1, 1);
     int rc = PL_OK;
-    if (text && !list && pl_json_status() == PL_ENOMEM)
-        return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
-    if (!list) {
+    if (!was_named || (text && !list && pl_json_status() == PL_ENOMEM))
+        rc = pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
+    if (!rc && !list) {
         for (size_t i = 0; i < f->count; i++) order[i] = &f->tensors[i];
         qsort(order, f->count, sizeof *order, by_name);
-        return PL_OK;
     }
-    /* The metadata is a stranger's text: each name has to be one of the file's tensors. */
-    for (size_t i = 0; i < f->count && !rc; i++) {
+    /* The metadata is a stranger's text: each name has to be one of the file's tensors, and another
+     * one than those before it. */
+    for (size_t i = 0; list && i < f->count && !rc; i++) {
         const char *name = json_string_value(json_array_get(list, i));
-        if (!name || !(order[i] = pl_safetensors_find(f, name)))
-            rc = pl_fail(err, PL_EFORMAT, "%s: param_order names no tensor of the file at %zu",
-                         f->path, i);
+        if (!name || !(order[i] = pl_safetensors_find(f, name)) || was_named[order[i] - f->tensors])
+            rc = pl_fail(err, PL_EFORMAT, "%s: param_order names no further tensor at %zu", f->path,
+                         i);
+        else was_named[order[i] - f->tensors] = 1;
     }
     /* Every tensor once, or peers would average different ones. */
-    if (!rc && json_array_size(list) != f->count)
+    if (!rc && list && json_array_size(list) != f->count)
         rc = pl_fail(err, PL_EFORMAT, "%s: param_order has %zu names, the file %zu tensors",
                      f->path, json_array_size(list), f->count);
     json_decref(list);
+    free(was_named);
     return rc;
 }
 
