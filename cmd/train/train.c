@@ -218,29 +218,6 @@ static int take_folder(const struct train_requests *w, struct pl_err *err)
     return rc;
 }
 
-/* --resume may change options, as --steps or --lr; but it says which. A folder without the file is
- * that of an older version, or of potluck peer. */
-static int compare_with_before(const struct train_requests *w, const struct run_manifest *now,
-                               struct pl_err *err)
-{
-    char *path = pl_path_join(w->job.out, TRAIN_OPTIONS_FILE), *text = NULL;
-    struct run_manifest *before = calloc(1, sizeof *before);
-    struct pl_err differs;
-    int rc = path && before ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
-    if (!rc && !pl_file_read_text(&text, path, MANIFEST_BYTES_MAX, NULL) &&
-        !manifest_read(before, text, strlen(text), NULL)) {
-        int found = manifest_compare(now, before, &differs);
-        if (found == PL_ENOMEM) rc = pl_fail(err, found, "%s", differs.text);
-        else if (found)
-            fprintf(stderr, "potluck %s: warning: --resume with other options: %.400s before\n",
-                    w->job.cmd, differs.text);
-    }
-    free(before);
-    free(text);
-    free(path);
-    return rc;
-}
-
 /* Shards of web servers name their codec when they are opened. */
 static int take_codec(struct train_requests *w, struct run_manifest *m, struct pl_err *err)
 {
@@ -289,7 +266,7 @@ static int run(struct train_requests *w, struct pl_err *err)
                                   err);
     if (!rc) rc = train_describe(&manifest, w, &config, err);
     if (!rc && w->agreed) rc = manifest_compare(&manifest, w->agreed, err);
-    if (!rc && w->job.resume) rc = compare_with_before(w, &manifest, err);
+    if (!rc && w->job.resume) rc = train_agree_before(w, &manifest, err);
     w->swarm.manifest = &manifest;
     w->job.why = err;
     if (!rc)

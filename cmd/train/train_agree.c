@@ -114,3 +114,25 @@ int train_manifest_write_file(const struct run_manifest *m, const char *path, st
     free(line);
     return rc;
 }
+
+/* A folder without the file is that of an older version, or of potluck peer. */
+int train_agree_before(const struct train_requests *w, const struct run_manifest *now,
+                       struct pl_err *err)
+{
+    char *path = pl_path_join(w->job.out, TRAIN_OPTIONS_FILE), *text = NULL;
+    struct run_manifest *before = calloc(1, sizeof *before);
+    struct pl_err differs;
+    int rc = path && before ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    if (!rc && !pl_file_read_text(&text, path, MANIFEST_BYTES_MAX, NULL) &&
+        !manifest_read(before, text, strlen(text), NULL)) {
+        int found = manifest_compare(now, before, &differs);
+        if (found == PL_ENOMEM) rc = pl_fail(err, found, "%s", differs.text);
+        else if (found)
+            fprintf(stderr, "potluck %s: warning: --resume with other options: %.400s before\n",
+                    w->job.cmd, differs.text);
+    }
+    free(before);
+    free(text);
+    free(path);
+    return rc;
+}

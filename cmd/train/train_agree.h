@@ -18,6 +18,11 @@ int train_agree_data(struct train_requests *w, const struct run_manifest *m, str
 int train_describe(struct run_manifest *m, const struct train_requests *w,
                    const struct pl_dalle_config *config, struct pl_err *err);
 
+/* --resume may change options, as --steps or --lr: warns of those that differ from the options of
+ * the run in the folder. PL_OK or PL_ENOMEM. */
+int train_agree_before(const struct train_requests *w, const struct run_manifest *now,
+                       struct pl_err *err);
+
 /* A manifest in a file: the JSON that peers publish, with any white space. */
 int train_manifest_read_file(struct run_manifest *m, const char *path, struct pl_err *err);
 /* "-" is standard output. */
