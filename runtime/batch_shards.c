@@ -76,6 +76,7 @@ static int run_shard(void *context, int i)
     struct pl_dalle *m = i ? &s->m->buffers->shard[i - 1] : s->m;
     if (i) {
         follow_model(m, s->m);
+        m->noise.first += (uint64_t)from;
         rc = m->be->fill(m->params.grad, 0, m->params.total);
     }
     if (rc) return rc;

@@ -52,33 +52,51 @@ static int reserve(struct pl_dalle *m, int B)
     return PL_OK;
 }
 
-/* Reserves buffers and puts the ids of B sequences into the backend's. */
-static int put_ids(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B)
+/* A model that sees some wrong tokens cannot rely on the ones before: it learns to return to the
+ * caption after a wrong token of its own, and memorizes less. */
+static void replace_tokens(const struct pl_dalle_config *c, int32_t *ids, int n,
+                           const struct pl_token_noise *noise, int b)
+{
+    const int first = c->separate_embedding ? 0 : pl_dalle_text_rows(c);
+    struct pl_rng rng;
+    pl_rng_init(&rng, noise->seed, noise->first + (uint64_t)b);
+    for (int i = c->T + 1; i < n; i++)
+        if (pl_rng_uniform(&rng) < noise->share)
+            ids[i] = first + (int32_t)pl_rng_below(&rng, (uint64_t)c->Vi);
+}
+
+/* Reserves buffers and puts the ids of B sequences into the backend's. noise: or NULL. */
+static int put_ids(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B,
+                   const struct pl_token_noise *noise, int before)
 {
     const struct pl_dalle_config *c = &m->config;
     const struct pl_dalle_buffers *own = m->buffers;
     int n = dalle_length(c, count), rc = reserve(m, B);
     if (rc) return rc;
-    for (int b = 0; b < B; b++)
+    for (int b = 0; b < B; b++) {
         pl_dalle_ids(c, own->ids + floats(b, n), text + floats(b, c->T),
                      count ? codes + floats(b, count) : NULL, count);
+        if (noise && noise->share > 0)
+            replace_tokens(c, own->ids + floats(b, n), n, noise, before + b);
+    }
     return m->be->put(own->ids_be, own->ids, floats(B, n) * sizeof *own->ids);
 }
 
 int pl_dalle_enter(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B)
 {
-    int n = dalle_length(&m->config, count), rc = put_ids(m, text, codes, count, B);
+    int n = dalle_length(&m->config, count), rc = put_ids(m, text, codes, count, B, NULL, 0);
     return rc ? rc : pl_dalle_embed(m, pl_stack_input(&m->stack), m->buffers->ids_be, B, n);
 }
 
 /* Forward pass and loss of B sequences, which have been checked; with `backward` the output layer's
- * gradients too. */
+ * gradients too, and with the model's noise; `before` of the batch's sequences came first. */
 int dalle_forward_loss(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
-                       int backward, double scale, double mean[2], float *logp)
+                       int backward, int before, double scale, double mean[2], float *logp)
 {
     const struct pl_dalle_config *c = &m->config;
     const struct pl_dalle_buffers *own = m->buffers;
-    int S = pl_dalle_positions(c), I = c->F * c->F, rc = put_ids(m, text, codes, I, B);
+    int S = pl_dalle_positions(c), I = c->F * c->F;
+    int rc = put_ids(m, text, codes, I, B, backward ? &m->noise : NULL, before);
     if (rc) return rc;
     for (int b = 0; b < B; b++)
         pl_dalle_labels(c, own->labels + floats(b, S), text + floats(b, c->T),
@@ -106,7 +124,7 @@ int dalle_step_part(struct pl_dalle *m, const int32_t *text, const int32_t *code
         double mean[2], part;
         now = B - b < each ? B - b : each;
         part = share * now / B;
-        rc = dalle_forward_loss(m, text + floats(b, c->T), codes + floats(b, I), now, 1,
+        rc = dalle_forward_loss(m, text + floats(b, c->T), codes + floats(b, I), now, 1, b,
                                 scale * part, mean, NULL);
         if (rc == PL_OK) rc = pl_dalle_backward(m, m->buffers->ids_be, now);
         if (rc == PL_OK) dalle_add_loss(loss, c, mean, part);

@@ -104,7 +104,7 @@ int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *co
     for (int b = 0, now; b < B && rc == PL_OK; b += now) {
         double mean[2];
         now = B - b < each ? B - b : each;
-        rc = dalle_forward_loss(m, text + floats(b, c->T), codes + floats(b, I), now, 0, 1, mean,
+        rc = dalle_forward_loss(m, text + floats(b, c->T), codes + floats(b, I), now, 0, 0, 1, mean,
                                 logp_be);
         if (rc == PL_OK && logp)
             rc = m->be->get(logp + floats(b, S), logp_be, floats(now, S) * sizeof *logp);

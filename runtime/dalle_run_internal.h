@@ -19,9 +19,10 @@ void dalle_release_buffers(struct pl_dalle *m);
 int dalle_length(const struct pl_dalle_config *c, int count);
 /* Sequences to take at a time. */
 int dalle_at_a_time(const struct pl_dalle *m, int B);
-/* Forward pass and loss of B sequences; with `backward` the output layer's gradients, too. */
+/* Forward pass and loss of B sequences; with `backward` the output layer's gradients, too, and the
+ * noise that follows `before` other sequences of the batch. */
 int dalle_forward_loss(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
-                       int backward, double scale, double mean[2], float *logp);
+                       int backward, int before, double scale, double mean[2], float *logp);
 void dalle_add_loss(struct pl_dalle_loss *loss, const struct pl_dalle_config *c,
                     const double mean[2], double share);
 /* Forward and backward of B sequences of a batch of which they are `share`; adds their part to the

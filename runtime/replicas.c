@@ -127,6 +127,8 @@ static int step(struct part *p)
         m->activations = first->activations;
         m->samples = first->samples;
         m->shards = first->shards;
+        m->noise = first->noise;
+        m->noise.first += (uint64_t)at;
         /* Always: a flag for changed values could be forgotten, and over a device's link the copy
          * is a small share of what follows. */
         rc = pl_peer_copy(m->be, m->params.value, first->params.value, 0, m->params.total, 0);

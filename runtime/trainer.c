@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STEP_SAMPLES_MAX (1 << 20) /* streams of noise that a step may use */
+
 int pl_trainer_open(struct pl_trainer **out, struct pl_dalle *model,
                     const struct pl_train_options *options, struct pl_err *err)
 {
@@ -92,7 +94,14 @@ static int roll_back(struct pl_trainer *t)
 int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *codes, int B,
                    struct pl_err *err)
 {
+    const struct pl_train_options *o = &t->options;
     struct pl_dalle_loss loss;
+    if (o->noise > 0)
+        t->model->noise = (struct pl_token_noise){
+            .share = pl_schedule_linear(o->noise, o->warmup, o->total, t->step),
+            .seed = o->noise_seed,
+            .first = t->step * STEP_SAMPLES_MAX + t->samples
+        };
     /* a sum; the mean is taken once */
     int rc = t->replicas ? pl_replicas_step(t->replicas, text, codes, B, B, &loss, err)
                          : pl_dalle_step(t->model, text, codes, B, B, &loss, err);

@@ -17,6 +17,8 @@ struct pl_train_options {
     double peak;            /* learning rate at the end of the warm-up */
     uint64_t warmup, total; /* steps; the reference run: 3125 of 31250 */
     int devices;            /* of the model's backend that share every batch; 0: one */
+    double noise;           /* pl_token_noise's share at the peak; it follows the learning rate */
+    uint64_t noise_seed;
 };
 
 struct pl_trainer {

@@ -205,10 +205,15 @@ class Stack(c.Structure):
                 ("scratch", BranchScratch), ("da", void), ("db", void)]
 
 
+class TokenNoise(c.Structure):
+    _fields_ = [("share", f64), ("seed", u64), ("first", u64)]
+
+
 class Dalle(c.Structure):
     _fields_ = [("config", DalleConfig), ("be", P(Backend)), ("params", Params), ("stack", Stack),
                 *((n, size) for n in "norm_weight norm_bias embedding output_bias text_embedding image_embedding".split()),
-                ("activations", c.c_int), ("samples", c.c_int), ("shards", c.c_int), ("buffers", void)]
+                ("activations", c.c_int), ("samples", c.c_int), ("shards", c.c_int), ("noise", TokenNoise),
+                ("buffers", void)]
 
 
 class DalleLoss(c.Structure):
@@ -222,7 +227,8 @@ class OptimizerOptions(c.Structure):
 
 
 class TrainOptions(c.Structure):
-    _fields_ = [("optimizer", OptimizerOptions), ("peak", f64), ("warmup", u64), ("total", u64), ("devices", c.c_int)]
+    _fields_ = [("optimizer", OptimizerOptions), ("peak", f64), ("warmup", u64), ("total", u64), ("devices", c.c_int),
+                ("noise", f64), ("noise_seed", u64)]
 
 
 class Trainer(c.Structure):
@@ -324,6 +330,7 @@ STRUCTURES = {
     "pl_backend": (Backend, "ref/backend.h"), "pl_dalle_config": (DalleConfig, "ref/model/dalle_config.h"),
     "pl_param": (Param, "ref/model/params.h"), "pl_params": (Params, "ref/model/params.h"),
     "pl_stack": (Stack, "ref/model/reversible.h"), "pl_dalle": (Dalle, "ref/model/dalle.h"),
+    "pl_token_noise": (TokenNoise, "ref/model/dalle.h"),
     "pl_dalle_loss": (DalleLoss, "runtime/dalle_run.h"),
     "pl_optimizer_options": (OptimizerOptions, "runtime/optimizer.h"),
     "pl_train_options": (TrainOptions, "runtime/trainer.h"), "pl_trainer": (Trainer, "runtime/trainer.h"),

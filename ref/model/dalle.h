@@ -12,6 +12,13 @@
 extern "C" {
 #endif
 
+/* In a training step the model sees random image tokens in place of this share of them; those that
+ * it learns to predict stay. Sequence b of the batch draws from stream first + b of the seed. */
+struct pl_token_noise {
+    double share; /* 0: none (the reference run) */
+    uint64_t seed, first;
+};
+
 struct pl_dalle {
     struct pl_dalle_config config;
     const struct pl_backend *be; /* borrowed */
@@ -22,10 +29,12 @@ struct pl_dalle {
     size_t norm_weight, norm_bias, embedding, output_bias;
     size_t text_embedding, image_embedding;
 
-    /* Settings of runtime/dalle_run.h, which owns the last: how to keep activations (PL_REVERSIBLE
-     * unless changed between steps), sequences at a time, shards of a batch; 0: its own choice. */
+    /* Settings of runtime/dalle_run.h, which owns the buffers: how to keep activations
+     * (PL_REVERSIBLE unless changed between steps), sequences at a time, shards of a batch; 0: its
+     * own choice. */
     enum pl_activations activations;
     int samples, shards;
+    struct pl_token_noise noise; /* of the next step; changed between steps */
     struct pl_dalle_buffers *buffers;
 };
 

@@ -171,19 +171,51 @@ static void parts_add_up_to_the_batch(void **state)
         struct batch b = random_batch(m, 5, i + 10);
         int T = m->config.T, I = m->config.F * m->config.F;
         struct pl_dalle_loss whole, loss, part[2];
-        float *want = gradient(m, &b, 5, &whole), *got;
+        float *want, *got;
+        m->noise = (struct pl_token_noise){ .share = 0.5, .seed = i, .first = 7 };
+        want = gradient(m, &b, 5, &whole);
         m->samples = 2; /* parts inside of the step */
         got = gradient(m, &b, 5, &loss);
         assert_float_equal(loss.total, whole.total, 1e-6);
         assert_same_gradient(m, want, got, 1e-5);
         memset(m->params.grad, 0, m->params.total * sizeof(float)); /* parts outside of it */
         assert_int_equal(pl_dalle_step(m, b.text, b.codes, 2, 0.4, &part[0], NULL), PL_OK);
+        m->noise.first += 2;
         assert_int_equal(pl_dalle_step(m, b.text + 2 * T, b.codes + 2 * I, 3, 0.6, &part[1], NULL),
                          PL_OK);
         assert_float_equal(0.4 * part[0].image + 0.6 * part[1].image, whole.image, 1e-6);
         assert_same_gradient(m, want, m->params.grad, 1e-5);
         pl_free(want);
         pl_free(got);
+        pl_dalle_close(m);
+    }
+}
+
+/* Noise replaces tokens that the model sees, and none of those that it predicts: without weights
+ * the output's bias alone decides the loss. */
+static void noise_leaves_the_labels(void **state)
+{
+    for (size_t i = 1; i < PL_COUNT(shapes); i++) {
+        struct pl_dalle *m = network(i, 5);
+        struct batch b = random_batch(m, 4, i);
+        struct pl_dalle_loss clean, noisy, again;
+        float *plain, *replaced;
+        plain = gradient(m, &b, 4, &clean);
+        m->noise = (struct pl_token_noise){ .share = 0.9, .seed = 3 };
+        replaced = gradient(m, &b, 4, &noisy);
+        assert_true(fabs(noisy.image - clean.image) > 1e-4);
+        assert_float_equal(noisy.text, clean.text, 1e-6); /* text comes before the image */
+        assert_int_equal(pl_dalle_evaluate(m, b.text, b.codes, 4, &again, NULL, NULL), PL_OK);
+        assert_float_equal(again.image, clean.image, 1e-6);
+        pl_free(plain);
+        pl_free(replaced);
+        for (size_t k = 0; k < m->params.count; k++)
+            if (k != m->output_bias)
+                memset(pl_params_value(&m->params, k), 0, m->params.list[k].n * sizeof(float));
+        pl_free(gradient(m, &b, 4, &noisy));
+        m->noise.share = 0;
+        pl_free(gradient(m, &b, 4, &clean));
+        assert_memory_equal(&noisy, &clean, sizeof clean);
         pl_dalle_close(m);
     }
 }
@@ -337,6 +369,7 @@ int main(void)
         cmocka_unit_test(initial_values),
         cmocka_unit_test(three_modes_agree),
         cmocka_unit_test(parts_add_up_to_the_batch),
+        cmocka_unit_test(noise_leaves_the_labels),
         cmocka_unit_test(gradient_is_the_slope),
         cmocka_unit_test(cache_agrees_with_whole_passes),
         cmocka_unit_test(draws_depend_on_the_seed_alone),

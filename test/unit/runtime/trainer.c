@@ -181,10 +181,39 @@ static void training_data_stay_on_the_device(void **state)
     end(&r);
 }
 
+/* Noise follows the learning rate, and draws anew for each sequence of each step; after a resume at
+ * that step, too. */
+static void noise_follows_the_schedule(void **state)
+{
+    struct pl_train_options o = { .optimizer = pl_lamb_options(),
+                                  .peak = 0.01,
+                                  .warmup = 10,
+                                  .total = 100,
+                                  .noise = 0.4,
+                                  .noise_seed = 6 };
+    struct run r = open_run(&o);
+    uint64_t last;
+    r.t->step = 55;
+    assert_int_equal(add(&r, 1, NULL), PL_OK);
+    assert_float_equal(r.m->noise.share, 0.2, 1e-12);
+    assert_int_equal(r.m->noise.seed, 6);
+    last = r.m->noise.first + B - 1;
+    assert_int_equal(add(&r, 2, NULL), PL_OK);
+    assert_int_equal(r.m->noise.first, last + 1);
+    last = r.m->noise.first + B - 1;
+    assert_int_equal(pl_trainer_mean(r.t), PL_OK);
+    assert_int_equal(pl_trainer_step(r.t, NULL, NULL), PL_OK);
+    assert_int_equal(add(&r, 3, NULL), PL_OK);
+    assert_true(r.m->noise.first > last);
+    assert_true(r.m->noise.share < 0.2);
+    end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_data_stay_on_the_device),
+        cmocka_unit_test(noise_follows_the_schedule),
         cmocka_unit_test(bad_loss),
         cmocka_unit_test(bad_gradient),
         cmocka_unit_test(bad_parameters),
