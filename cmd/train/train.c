@@ -90,6 +90,9 @@ const struct option_row train_own_rows[] = {
     { "data-seed", "N", NULL, OPT_INTEGER(data_seed, 0, INT64_MAX),
       "seed of the data order only; give each peer of a run another one (default: --seed; "
       "with potluck join a random one)" },
+    { "token-noise", "X", "0", OPT_REAL(token_noise, 0, 1),
+      "share of the image tokens before the next one that are random in training, so that the "
+      "model relies more on the caption; follows the learning rate" },
     CHECKPOINT_ROWS(job),
     { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
@@ -236,7 +239,10 @@ static int run(struct train_requests *w, struct pl_err *err)
     struct pl_dalle *model = NULL;
     struct pl_trainer *trainer = NULL;
     struct pl_outer *outer = NULL;
-    struct pl_train_options training = { .peak = w->lr };
+    const uint64_t data_seed = (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed);
+    struct pl_train_options training = { .peak = w->lr,
+                                         .noise = w->token_noise,
+                                         .noise_seed = data_seed };
     struct run_manifest manifest;
     char *options = NULL;
     enum train_end end;
@@ -270,9 +276,8 @@ static int run(struct train_requests *w, struct pl_err *err)
     w->swarm.manifest = &manifest;
     w->job.why = err;
     if (!rc)
-        rc = train_data_open(&w->data, &config, w->job.micro_batch,
-                             (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed),
-                             (uint64_t)w->limit, &w->job.source, err);
+        rc = train_data_open(&w->data, &config, w->job.micro_batch, data_seed, (uint64_t)w->limit,
+                             &w->job.source, err);
     if (!rc) rc = take_codec(w, &manifest, err);
     /* A name or a model that no manifest can hold is no reason not to train. */
     if (!rc && manifest_write(&options, &manifest, NULL) == PL_ENOMEM)
@@ -379,6 +384,9 @@ static int check(struct train_requests *w)
         return command_misused(w->job.cmd,
                                "--delay mixes gradients of two steps' parameters, which validators "
                                "cannot recompute: give --robust btard:0 or --delay none");
+    if (w->averaging.verify && w->token_noise > 0)
+        return command_misused(w->job.cmd, "--robust btard does not take --token-noise: validators "
+                                           "recompute gradients without it");
     if (!w->swarm.run && w->job.target_batch % w->job.micro_batch)
         return command_misused(w->job.cmd, "--batch: %d does not divide the target batch %d",
                                w->job.micro_batch, w->job.target_batch);

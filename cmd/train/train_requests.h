@@ -20,7 +20,7 @@ struct train_requests {
     int64_t cache_mb, evaluate_every, limit, seed, data_seed;
     int offload;
     enum pl_activations activations;
-    double lr, warmup;
+    double lr, warmup, token_noise;
     struct train_held_out held_out;
     struct train_job job;
     struct join_options join;

@@ -20,6 +20,7 @@ until_seen() { # pattern, file: however slow the machine is
 }
 
 refuses 2 "which validators cannot recompute" "$POTLUCK" train --run r --robust btard:1 --delay step --out "$work/x"
+refuses 2 "does not take --token-noise" "$POTLUCK" train --run r --robust btard --token-noise 0.1 --out "$work/x"
 refuses 2 "btard\[:VALIDATORS\]" "$POTLUCK" train --run r --robust btard:-1 --out "$work/x"
 
 # The same names, as many rows, other contents.

@@ -27,6 +27,12 @@ mkdir "$work/m.two"
 cp "$work/m/checkpoint-000004.safetensors" "$work/m.two/"
 check "and goes on" train --optimizer muon --out "$work/m.two" --resume
 check "bit for bit" cmp "$work/m/checkpoint-000012.safetensors" "$work/m.two/checkpoint-000012.safetensors"
+check "trains with noise in its tokens" train --out "$work/noise" --keep 0 --token-noise 0.5
+mkdir "$work/noise2"
+cp "$work/noise/checkpoint-000004.safetensors" "$work/noise2/"
+check "goes on" train --out "$work/noise2" --keep 0 --token-noise 0.5 --resume
+check "draws the same noise" cmp "$work/noise/checkpoint-000012.safetensors" "$work/noise2/checkpoint-000012.safetensors"
+check "which changes the model" sh -c '! cmp -s "$0" "$1"' "$work/a/checkpoint-000012.safetensors" "$work/noise/checkpoint-000012.safetensors"
 check "keeps two checkpoints" test "$(ls "$work/c" | grep -c checkpoint)" -eq 2
 check "leaves a loss curve" test -s "$work/a/loss.svg"
 check "logs every step" test "$(grep -c loss_image "$work/a/log.jsonl")" -eq 12
