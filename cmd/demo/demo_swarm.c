@@ -27,7 +27,7 @@
 #define TRAINERS (PEERS - 1)
 #define LINE_BYTES 65536 /* of a peer's output; its longest line has 600 */
 #define DRAWN 7          /* times: the page draws from the first trainer's checkpoints */
-#define ARGS_MAX 60
+#define ARGS_MAX 72      /* 61 with every option, the NULL at the end included */
 #define START_LIMIT 30.0 /* s for the bootstrap peer's address */
 #define SHOW_EVERY 0.2   /* s, on a terminal */
 #define SAY_EVERY 10.0   /* s, elsewhere */
