@@ -73,6 +73,31 @@ without = steps_of(trainers)
 takes_its_batches("samples under new names", lambda: Renamed(trainers, lambda me: [progress(me.id, lead(trainers, 0), 2 ** 63 - 1)]))
 takes_its_batches("speed under new names", lambda: Renamed(trainers, lambda me: [progress(me.id, lead(trainers, 0), 0, 1e9)]))
 
+class OneKey(Renamed):
+    KEYS = 1
+
+
+def rounds_that_wait(act):
+    """Of sixteen steps, after the first few, those whose round has waited for somebody."""
+    attacker = act()
+    time.sleep(4)
+    begin = len(epochs(first))
+    for _ in until(40):
+        if len(epochs(first)) >= begin + 16:
+            break
+    attacker.end()
+    return sum(e["seconds"] > 0.7 for e in epochs(first)[begin:begin + 16]), len(epochs(first)) - begin
+
+
+# A key has one name: it is waited for once, not in one round of four.
+for once_more in (True, False):
+    waited = rounds_that_wait(lambda: OneKey(trainers, lambda me: [progress(me.id, lead(trainers, 0), 8, 80.0)]))
+    if waited[0] <= 2 or not once_more:
+        break
+    retried("one key under new names", waited)
+check("one key under new names: rounds do not wait for it", waited[0] <= 2 and waited[1] >= 16, waited)
+print(f"     {waited[0]} of 16 rounds waited")
+
 # A run of three is not in parts, whatever sums of parts anybody signs. Once they were believed, it stood still.
 PART = b"\x12\x20potluck progress" + struct.pack(">BIII", 4, 0, 4 * 10 ** 9, 0) + b"\0\0\0"
 takes_its_batches("sums of parts", lambda: Renamed(trainers, lambda me: [progress(PART, lead(trainers, 0), 2 ** 60, 1e9)]))

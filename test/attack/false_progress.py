@@ -68,9 +68,10 @@ class Stranger:
 
 class Renamed(Stranger):
     """Under eight keys, and under new names all the time, each at the trainers' epoch or one of the next two."""
+    KEYS = 8
 
     def repeat(self):
-        keys = [RecordKey() for _ in range(8)]
+        keys = [RecordKey() for _ in range(self.KEYS)]
         self.ready = True
         while not self.over:
             records = [(k, {**r, "epoch": r["epoch"] + i % 3}) for i, k in enumerate(keys) for r in self.tell(Peer())]

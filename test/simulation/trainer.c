@@ -22,8 +22,8 @@
 
 #define IDENTITY DISK_ROOT "identity"
 #define NOISE 0.5f  /* of a batch's gradient */
-#define KEYS 24     /* RSA keys for records: peers and their boots share them in turn, */
-#define OWN_KEYS 22 /* but for those of two authorities */
+#define KEYS 50     /* RSA keys for records: peers and their boots share them in turn, */
+#define OWN_KEYS 48 /* but for those of two authorities */
 #define SECRET DISK_ROOT "secret"
 #define OUTER_MOMENTUM 0.3 /* with more of it, twelve epochs end before the swinging does */
 

@@ -170,6 +170,39 @@ static struct claimant renewed(const struct claimant *before, const struct progr
     return p;
 }
 
+/* --- one name for each key -------------------------------------------------------------------- */
+
+static int by_owner_of_claim(const void *a, const void *b)
+{
+    const struct claimant *const *x = a, *const *y = b;
+    return memcmp((*x)->owner, (*y)->owner, sizeof(*x)->owner);
+}
+
+/* The remembered peers in the order of their owners; parts are left out, since their leaders have
+ * records of their own, too. NULL: no memory. */
+static const struct claimant **index_owners(const struct claims *c, size_t *count)
+{
+    const struct claimant **index = malloc((c->count + 1) * sizeof *index);
+    *count = 0;
+    for (size_t i = 0; index && i < c->count; i++)
+        if (!c->list[i].part_peers) index[(*count)++] = &c->list[i];
+    if (*count) qsort(index, *count, sizeof *index, by_owner_of_claim);
+    return index;
+}
+
+/* A name costs nothing, and rounds wait for new peers now and then: a key that could name another
+ * one each second would slow down every step. An honest process keeps its name as long as its
+ * key. */
+static int has_other_name(const struct claimant *const *index, size_t count,
+                          const struct progress_record *r)
+{
+    struct claimant wanted;
+    const struct claimant *key = &wanted;
+    if (r->peers || !count) return 0;
+    memcpy(wanted.owner, r->owner, sizeof wanted.owner);
+    return bsearch(&key, index, count, sizeof *index, by_owner_of_claim) != NULL;
+}
+
 /* Peers without a record are remembered for as long as a doubt may last: else leaving and coming
  * back would clear a doubt. */
 static int is_remembered(const struct claimant *p, double now)
@@ -183,7 +216,8 @@ static int is_remembered(const struct claimant *p, double now)
 static size_t take(struct claims *next, struct progress_record *counted, const struct claims *c,
                    struct progress_record *records, size_t count, int known, double now)
 {
-    size_t n, taken = 0;
+    size_t n, taken = 0, owners = 0;
+    const struct claimant **index = known ? NULL : index_owners(c, &owners);
     for (size_t i = 0; i < count; i += n) {
         struct claimant *before = find(c, &records[i].peer);
         struct progress_record *r;
@@ -192,7 +226,7 @@ static size_t take(struct claims *next, struct progress_record *counted, const s
         if ((before != NULL) != known || next->count == CLAIMS_MAX) continue;
         r = own_record(before, records + i, n, c->own, now);
         next->wants_proofs |= wants_proof(before, records + i, n);
-        if (!r) continue;
+        if (!r || (!before && has_other_name(index, owners, r))) continue;
         next->list[next->count] = renewed(before, r, now);
         /* A key that is alone is the peer's, for all that we know. */
         next->list[next->count++].is_disputed = n > 1 && !r->is_proven &&
@@ -200,6 +234,7 @@ static size_t take(struct claims *next, struct progress_record *counted, const s
         if (before) before->renewed = -INFINITY; /* is in `next`: not remembered twice */
         counted[taken++] = *r;
     }
+    free(index);
     return taken;
 }
 

@@ -16,6 +16,8 @@
  *          that we have not known before, the record nearest to our own epoch; while we have no
  *          state, the highest one, which is no more than a reason to ask for one. A common round
  *          settles it.
+ *   name   a key writes for one peer. Records in which it names another one do not count while the
+ *          first is remembered.
  */
 #ifndef PL_CLAIMS_H
 #define PL_CLAIMS_H

@@ -271,6 +271,33 @@ static void one_owner_for_each_peer(void **state)
     claims_clear(&c);
 }
 
+/* Under a new name each time a key counts once, until the first name is forgotten. A part's leader has
+ * two records: its own, and the sum. */
+static void a_key_has_one_name(void **state)
+{
+    struct claims c = { 0 };
+    struct progress_record r[] = { at(1, 5), at(7, 5) }, sum = at(8, 5);
+    assert_int_equal(poll(&c, r, 2, 100), 2);
+    sum.owner[0] = 7;
+    sum.peers = 40;
+    assert_int_equal(poll(&c, &sum, 1, 101), 1);
+    for (uint8_t name = 9; name < 12; name++) {
+        r[0] = at(1, 5);
+        r[1] = at(name, 5);
+        r[1].owner[0] = 7;
+        assert_int_equal(poll(&c, r, 2, 100 + name), 1);
+        assert_int_equal(r[0].peer.bytes[2], 1);
+    }
+    r[1] = at(7, 6);
+    sort_by_peer(r, 2);
+    assert_int_equal(poll(&c, r, 2, 120), 2);
+    r[1] = at(12, 5);
+    r[1].owner[0] = 7;
+    assert_int_equal(poll(&c, r + 1, 1, 121 + CLAIMS_DOUBT_MAX), 0);
+    assert_int_equal(poll(&c, r + 1, 1, 122 + CLAIMS_DOUBT_MAX), 1);
+    claims_clear(&c);
+}
+
 /* Three keys write for one peer that is new to us: at epoch 0, at 11, where it is, and far ahead.
  * Without a state of ours the highest counts, so that we ask for one; then the one near our epoch. A
  * common round ends the dispute; a key that is alone is never disputed. */
@@ -615,6 +642,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(pings_are_bounded),
         cmocka_unit_test(parts_vote_for_their_peers),
         cmocka_unit_test(one_owner_for_each_peer),
+        cmocka_unit_test(a_key_has_one_name),
         cmocka_unit_test(a_newcomer_among_false_records),
         cmocka_unit_test(proven_keys_win),
         cmocka_unit_test(proofs_are_of_key_and_peer),
