@@ -269,9 +269,10 @@ static void on_withdrawal_timeout(void *context)
     close_averagers(w);
 }
 
-/* Withdraws our report (a nil record) before anything closes. The caller closes the DHT node
- * next, and an unsent withdrawal would be lost: for a minute others would wait for us, and a
- * newcomer would believe that it is behind. [spec hivemind-protocol 9, "Leaving"] */
+/* Withdraws our report (a nil record), and before it the sums of parts that we lead: another leader
+ * takes our place. The caller closes the DHT node next, and an unsent withdrawal would be lost: for
+ * a minute others would wait for us, and a newcomer would believe that it is behind. [spec
+ * hivemind-protocol 9, "Leaving"] */
 static void begin_close(void *context)
 {
     struct request *w = context;
@@ -285,6 +286,7 @@ static void begin_close(void *context)
     if (c->poll.proofs_task) dht_node_cancel(c->poll.proofs_task);
     training_cancel_pings(c);
     training_drop_digests(c);
+    training_withdraw_sums(c);
     if (c->report.has_stored && !mp_nil(&nil))
         c->report.withdrawal = dht_node_store(c->o.node, &c->report.key[c->report.level],
                                               bytes_at(&c->subkey), bytes_length(&c->subkey),

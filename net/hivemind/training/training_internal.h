@@ -251,6 +251,8 @@ void training_update_lead(struct training *c);
 void training_cancel_pings(struct training *c);
 void training_report(struct training *c);
 void training_report_later(struct training *c); /* again, in time */
+/* Takes back the sums of the parts that we lead. */
+void training_withdraw_sums(struct training *c);
 /* Queues a warning for training_take_warning. */
 void training_warn(struct training *c, const char *text);
 /* Adds a batch to the totals: samples, and the seconds that computing them took. */

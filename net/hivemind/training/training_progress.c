@@ -49,6 +49,14 @@ static void store(struct training *c, size_t level, const struct progress_record
     bytes_clear(&value);
 }
 
+void training_withdraw_sums(struct training *c)
+{
+    for (size_t level = 1; level < RECORD_PART_LEVELS; level++) {
+        if (c->report.sum[level].peers) store(c, level - 1, NULL);
+        c->report.sum[level].peers = 0;
+    }
+}
+
 /* During a round nothing is polled, so a leader's sums are stored again as they were: readers let
  * them go on at their speed. */
 static void report_again(void *context)

@@ -336,15 +336,31 @@ static int finds_alone(loop_fn *request, size_t wanted)
     return found.alone == wanted;
 }
 
-static void read_level(void *context) { *(size_t *)context = peers[0].c->report.level; }
-
-static int reaches_level(size_t wanted)
+/* Until this many sums are under the run's key. */
+static int finds_sums(size_t wanted)
 {
     const double until = pl_seconds() + PROGRESS_LIFE / 2;
-    size_t level;
     do {
-        training_enter(peers[0].c, 0); /* polls */
-        loop_call(peers[0].loop, read_level, &level);
+        const int before = noted(&found.ended);
+        loop_call(peers[0].loop, poll_run, &peers[0]);
+        assert_true(await_noted(&found.ended, before + 1, LIMIT));
+    } while (found.sums != wanted && pl_seconds() < until);
+    return found.sums == wanted;
+}
+
+static size_t level;
+static void read_level(void *context)
+{
+    struct peer *p = context;
+    level = p->c->report.level;
+}
+
+static int reaches_level(struct peer *p, size_t wanted)
+{
+    const double until = pl_seconds() + PROGRESS_LIFE / 2;
+    do {
+        training_enter(p->c, 0); /* polls */
+        loop_call(p->loop, read_level, p);
     } while (level != wanted && pl_seconds() < until);
     return level == wanted;
 }
@@ -372,15 +388,32 @@ static void records_move_with_the_size_of_the_run(void **state)
     training_enter(peers[0].c, 0);
     training_add(peers[0].c, BATCH, 1); /* it reports */
     for (int i = 1; i < 3; i++) report_and_vanish(&peers[i]);
-    assert_true(reaches_level(1));
+    assert_true(reaches_level(&peers[0], 1));
     for (int i = 1; i < 3; i++) {
         const int before = noted(&peers[i].stored);
         loop_call(peers[i].loop, withdraw, &peers[i]);
         assert_true(await_noted(&peers[i].stored, before + 1, LIMIT));
     }
-    assert_true(reaches_level(0));
+    assert_true(reaches_level(&peers[0], 0));
     assert_true(finds_alone(poll_run, 1));
     assert_true(finds_alone(poll_part, 0));
+    part_peers = 0;
+}
+
+/* A part's leader leaves: its sum does not stay under the run's key for a minute. */
+static void leaving_leader_withdraws_its_sum(void **state)
+{
+    part_peers = 2;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 3; i++) open_peer(&peers[i], i);
+    training_enter(peers[1].c, 0);
+    training_add(peers[1].c, BATCH, 1); /* it reports */
+    report_and_vanish(&peers[0]);
+    report_and_vanish(&peers[2]);
+    assert_true(reaches_level(&peers[1], 1));
+    assert_true(finds_sums(1));
+    close_peer(&peers[1]);
+    assert_true(finds_sums(0));
     part_peers = 0;
 }
 
@@ -422,6 +455,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
         cmocka_unit_test_teardown(dead_peers_hold_no_newcomer_back, close_all),
         cmocka_unit_test_teardown(records_move_with_the_size_of_the_run, close_all),
+        cmocka_unit_test_teardown(leaving_leader_withdraws_its_sum, close_all),
         cmocka_unit_test_teardown(parts_and_old_peers_count_once, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
