@@ -44,8 +44,8 @@ static void add_loss(struct swarm_trainer *l, const struct pl_dalle_loss *sum, u
     l->samples += samples;
 }
 
-/* g_k = (sum over our samples) / n_k. Delayed: pl_trainer_begin_delayed exchanges the gradient
- * buffer, so that the next batches accumulate in another one. */
+/* g_k = (sum over our samples) / n_k. Delayed: pl_trainer_begin_delayed copies the
+ * gradient, so that the next batches accumulate anew. */
 static int take_gradient(void *context, int delayed, float **gradient)
 {
     struct swarm_trainer *l = context;

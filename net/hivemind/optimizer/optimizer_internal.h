@@ -1,9 +1,10 @@
 /* optimizer_internal.h - shared by the parts of the collaborative optimizer: joining and leaving
- * (optimizer_open.c), steps (optimizer_step.c), delayed updates (optimizer_delay.c), inner and
- * outer steps (optimizer_local.c), exchanges that overlap with them (optimizer_overlap.c), messages
- * of an algorithm (optimizer_gather.c), changes of our state (optimizer_update.c), the memory
- * between outer steps (optimizer_outer.c), a caller's plain tensors (optimizer_tensors.c). Calls go
- * down this list only. */
+ * (optimizer_open.c), defaults and checks of options (optimizer_options.c), steps
+ * (optimizer_step.c), delayed updates (optimizer_delay.c), inner and outer steps
+ * (optimizer_local.c), exchanges that overlap with them (optimizer_overlap.c), messages of an
+ * algorithm (optimizer_gather.c), changes of our state (optimizer_update.c), the memory between
+ * outer steps (optimizer_outer.c), a caller's plain tensors (optimizer_tensors.c). Calls go down
+ * this list only. */
 #ifndef PL_OPTIMIZER_INTERNAL_H
 #define PL_OPTIMIZER_INTERNAL_H
 
@@ -122,11 +123,14 @@ int collaborative_has_failed(struct pl_collaborative *c);
 int collaborative_stepped(struct pl_collaborative *c, const struct step_account *a,
                           const struct training_round *round);
 
+static inline int collaborative_is_powersgd(const struct pl_collaborative_options *o)
+{
+    return !strcmp(o->algorithm, "powersgd") || !strcmp(o->algorithm, "powersgd_own");
+}
 /* 1: a common step is along an averaged gradient; 0: along a change of the parameters. */
 static inline int collaborative_averages_gradients(const struct pl_collaborative_options *o)
 {
-    return !strcmp(o->algorithm, "gradients") || !strcmp(o->algorithm, "powersgd") ||
-           !strcmp(o->algorithm, "powersgd_own");
+    return !strcmp(o->algorithm, "gradients") || collaborative_is_powersgd(o);
 }
 /* The algorithm by which peers gather each other's messages, or NULL. */
 static inline const struct pl_outer_algorithm *collaborative_gathers(
@@ -137,6 +141,13 @@ static inline const struct pl_outer_algorithm *collaborative_gathers(
         return NULL;
     return pl_outer_find(o->algorithm);
 }
+
+/* --- optimizer_options.c */
+
+void collaborative_set_defaults(struct pl_collaborative_options *o);
+/* Of a run and options with their defaults. PL_OK, or PL_EUSE with a sentence. */
+int collaborative_check_options(const struct pl_collaborative_run *run,
+                                const struct pl_collaborative_options *o, struct pl_err *err);
 
 /* --- optimizer_local.c */
 

@@ -15,97 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INNER_STEPS_MAX 1000000 /* published runs have 15 to 500 */
-
-/* --- options ---------------------------------------------------------------------------------- */
-
-/* The defaults are the settings of the paper's run: a peer that sets nothing fits into such a
- * swarm. [spec hivemind-protocol 10] */
-static void set_defaults(struct pl_collaborative_options *o)
-{
-    if (!o->target_batch) o->target_batch = 4096; /* [TTT 3.3] */
-    if (!o->lr) o->lr = 0.0025;
-    if (!o->compression) o->compression = "run";
-    if (!o->matchmaking_time) o->matchmaking_time = 15; /* s; also the least time of an epoch */
-    if (!o->averaging_timeout) o->averaging_timeout = 180;
-    if (!o->allreduce_timeout) o->allreduce_timeout = 60;
-    if (!o->average_state_every) o->average_state_every = 1;
-    if (!o->algorithm) o->algorithm = "gradients";
-    if (!o->inner_steps) o->inner_steps = 50;
-    if (!o->outer_lr) o->outer_lr = 0.7; /* [DiLoCo 3.1] */
-    o->outer_momentum = o->outer_momentum < 0 ? 0 : o->outer_momentum > 0 ? o->outer_momentum : 0.9;
-    if (!o->min_peers_timeout) o->min_peers_timeout = 300; /* two people start two machines */
-    /* Without an end: claims and states beyond it are refused anyway. */
-    if (!o->epochs) o->epochs = STATE_STEPS_MAX + 1;
-    /* A negative value asks to reduce nothing; none is measured. */
-    o->bandwidth = o->bandwidth > 0 ? o->bandwidth : o->bandwidth < 0 ? 0 : PL_BANDWIDTH_UNKNOWN;
-}
-
-static int is_powersgd(const struct pl_collaborative_options *o)
-{
-    return !strcmp(o->algorithm, "powersgd") || !strcmp(o->algorithm, "powersgd_own");
-}
-
-/* Values that would only fail later, in the middle of a round, are refused here. */
-static int check_options(const struct pl_collaborative_run *run,
-                         const struct pl_collaborative_options *o, struct pl_err *err)
-{
-    const int has_swarm = run->node && run->node->swarm;
-    enum pl_compression method;
-    if (!run->name || !*run->name) return pl_fail(err, PL_EUSE, "the run has no name");
-    if (has_swarm && !run->node->key)
-        return pl_fail(err, PL_EUSE,
-                       "the run's swarm comes without the key that signs its records");
-    if (has_swarm && (run->authority || run->token_file || run->authority_ca))
-        return pl_fail(err, PL_EUSE,
-                       "the run's swarm is open already: its access token has to come with it");
-    if (run->client_mode && !has_swarm && !run->initial_peer_count)
-        return pl_fail(err, PL_EUSE, "a client only dials: it needs an initial peer");
-    if (!(o->lr > 0) || !isfinite(o->lr))
-        return pl_fail(err, PL_EUSE, "learning rate %g: expected a number above 0", o->lr);
-    if (o->target_batch < 1 || o->epoch < 0 || o->epochs < 1 || o->average_state_every < 1 ||
-        o->matchmaking_time < 0 || o->averaging_timeout < 0 || o->allreduce_timeout < 0 ||
-        o->min_peers_timeout < 0)
-        return pl_fail(err, PL_EUSE, "a number of the options is negative");
-    if (!collaborative_averages_gradients(o) && !pl_outer_find(o->algorithm))
-        return pl_fail(err, PL_EUSE,
-                       "algorithm '%.40s': expected gradients, powersgd_own, or another one of "
-                       "paper/algorithms.md, by its name there",
-                       o->algorithm);
-    if (collaborative_gathers(o) && (run->client_mode || o->clip != 0))
-        return pl_fail(err, PL_EUSE,
-                       "algorithm %s takes neither client_mode nor clip: each peer gives its "
-                       "message, unclipped, to each other peer",
-                       o->algorithm);
-    if (is_powersgd(o) && (o->clip != 0 || o->verify))
-        return pl_fail(err, PL_EUSE,
-                       "algorithm %s takes neither clip nor verify: a peer's factors mean nothing "
-                       "without those of the others",
-                       o->algorithm);
-    if (o->powersgd_rank < 0 || o->powersgd_rank > FACTORS_RANK_MAX)
-        return pl_fail(err, PL_EUSE, "PowerSGD of rank %d: expected 1 to %d", o->powersgd_rank,
-                       FACTORS_RANK_MAX);
-    if (!collaborative_averages_gradients(o) && (o->delay || o->verify))
-        return pl_fail(
-            err, PL_EUSE,
-            "algorithm %s takes neither delay nor verify: no peer can recompute local steps",
-            o->algorithm);
-    if (o->inner_steps < 1 || o->inner_steps > INNER_STEPS_MAX || !(o->outer_lr > 0) ||
-        !isfinite(o->outer_lr) || !(o->outer_momentum < 1))
-        return pl_fail(err, PL_EUSE,
-                       "1 to %d inner steps, an outer rate above 0, an outer momentum below 1",
-                       INNER_STEPS_MAX);
-    if (o->target_batch > INT64_MAX / INNER_STEPS_MAX)
-        return pl_fail(err, PL_EUSE, "target batch %lld: too large", (long long)o->target_batch);
-    if (compression_named(&method, o->compression, 1, PL_WIRE_ADAPTIVE))
-        return pl_fail(err, PL_EUSE, "compression '%.40s': unknown method", o->compression);
-    if (o->group_bits &&
-        (strlen(o->group_bits) > GROUP_BITS_MAX || o->group_bits[strspn(o->group_bits, "01")]))
-        return pl_fail(err, PL_EUSE, "group bits '%.40s': expected up to %d zeros and ones",
-                       o->group_bits, GROUP_BITS_MAX);
-    return PL_OK;
-}
-
 /* --- the swarm -------------------------------------------------------------------------------- */
 
 static void report_wait(void *context, const char *text) { collaborative_warn(context, text); }
@@ -235,7 +144,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .local_steps = c->outer.has_local_steps,
         .gathers = c->outer.gathers ? o->algorithm : NULL,
         .drawn_group = drawn_group(c),
-        .powersgd = is_powersgd(o),
+        .powersgd = collaborative_is_powersgd(o),
         .feedback = strcmp(o->algorithm, "powersgd_own") ? FACTORS_GROUP : FACTORS_OWN,
         .min_peers = o->min_peers,
         .min_peers_timeout = o->min_peers_timeout,
@@ -296,7 +205,8 @@ static int enter_run(struct pl_collaborative *c, struct pl_err *err)
     /* Reads everybody's progress once, before anything of ours is reported. */
     training_enter(c->training, c->epoch);
     collaborative_report(c, &ready);
-    if (is_powersgd(&c->o) && training_compress(c->training, &c->o.powersgd_rank, err))
+    if (collaborative_is_powersgd(&c->o) &&
+        training_compress(c->training, &c->o.powersgd_rank, err))
         return PL_EIO;
     /* A state of the swarm replaces our values; PL_ENOTFOUND: no peer shares one, so we are the
      * first. */
@@ -323,9 +233,9 @@ int pl_collaborative_open(struct pl_collaborative **out, const struct pl_collabo
     if (!c) return pl_fail(err, PL_ENOMEM, "no memory");
     pthread_mutex_init(&c->delayed.lock, NULL);
     if (options) c->o = *options;
-    set_defaults(&c->o);
+    collaborative_set_defaults(&c->o);
     c->epoch = c->o.epoch;
-    rc = check_options(run, &c->o, err);
+    rc = collaborative_check_options(run, &c->o, err);
     if (!rc) choose_backend(c);
     /* A caller's trainer, or ours over the caller's plain tensors. */
     if (!rc && c->o.trainer) c->trainer = *c->o.trainer;
