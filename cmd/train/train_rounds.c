@@ -22,8 +22,8 @@ int train_rounds_load(struct train_rounds *r, struct pl_collaborative *c, int64_
                       struct pl_err *err)
 {
     int rc = PL_OK;
-    if (r->data && pl_collaborative_epoch(c) == epoch)
-        rc = collaborative_load_factors(c, r->data, r->n, err);
+    if (r->data)
+        rc = collaborative_load_factors(c, r->data, r->n, pl_collaborative_epoch(c) - epoch, err);
     drop(r);
     r->from = c;
     return rc;

@@ -14,8 +14,8 @@ struct train_rounds { /* zeros: nothing */
 
 /* The rank of a checkpoint's bytes; 0: there are none. */
 int train_rounds_rank(const struct train_rounds *r);
-/* To an optimizer that has opened: a checkpoint's bytes, if it is at their epoch. The error is of
- * gradients that this peer has not sent yet: a newer state of the swarm does without it. */
+/* To an optimizer that has opened: a checkpoint's bytes, of this epoch. The error is of gradients
+ * that this peer has not sent yet: it counts also if a newer state has replaced the parameters. */
 int train_rounds_load(struct train_rounds *r, struct pl_collaborative *c, int64_t epoch,
                       struct pl_err *err);
 /* Before a checkpoint: the bytes of this moment. In the middle of a round, or without memory, there

@@ -99,13 +99,16 @@ typedef void averager_rank(void *context, int rank, size_t votes);
 /* Asks some peers that average under this key; takes RANK_LIMIT s at most. PL_EUSE: it is being
  * asked. `answered` does not come if the averager is closed meanwhile. */
 int averager_ask_rank(struct averager *a, averager_rank *answered, void *context);
-/* From now on rounds use this rank, and begin with an error of zero. PL_EUSE during a step. */
+/* From now on rounds use this rank. They begin with an error of zero and with factors of the peers
+ * that were asked; with random ones if none has answered. PL_EUSE during a step. */
 int averager_compress(struct averager *a, int rank, struct pl_err *err);
 /* What PowerSGD keeps from round to round, for a checkpoint (factors.h). Appended to *out.
  * PL_EAGAIN: a round computes with it just now. */
 int averager_save_factors(const struct averager *a, struct bytes *out);
-/* PL_EUSE with a sentence: of another model or rank, or during a step. */
-int averager_load_factors(struct averager *a, const uint8_t *data, size_t n, struct pl_err *err);
+/* behind: epochs by which the others are ahead of these bytes (factors_load). PL_EUSE with a
+ * sentence: of another model or rank, or during a step. */
+int averager_load_factors(struct averager *a, const uint8_t *data, size_t n, int64_t behind,
+                          struct pl_err *err);
 
 /* --- rounds ----------------------------------------------------------------------------------- */
 

@@ -68,7 +68,9 @@ int averager_compress(struct averager *a, int rank, struct pl_err *err)
                                        .rank = rank,
                                        .feedback = a->o.feedback,
                                        .random = a->o.random };
+    const float *Q;
     struct factors *f;
+    size_t n;
     int rc;
     /* Another rank has other shapes, so a round cannot change to it. */
     if (a->call.phase != AVERAGER_IDLE)
@@ -76,6 +78,8 @@ int averager_compress(struct averager *a, int rank, struct pl_err *err)
     if ((rc = factors_open(&f, &o, err))) return rc;
     factors_close(a->powersgd.factors);
     a->powersgd.factors = f;
+    if ((Q = rank_votes_factors(&a->powersgd.votes, rank, &n))) factors_begin_with(f, Q, n);
+    rank_votes_clear(&a->powersgd.votes);
     share(a, 0); /* newcomers learn the rank from it before the first round */
     return PL_OK;
 }
@@ -94,12 +98,13 @@ int averager_save_factors(const struct averager *a, struct bytes *out)
     return PL_OK;
 }
 
-int averager_load_factors(struct averager *a, const uint8_t *data, size_t n, struct pl_err *err)
+int averager_load_factors(struct averager *a, const uint8_t *data, size_t n, int64_t behind,
+                          struct pl_err *err)
 {
     int rc;
     if (!a->powersgd.factors || a->call.phase != AVERAGER_IDLE)
         return pl_fail(err, PL_EUSE, "PowerSGD: a round is under way");
-    rc = factors_load(a->powersgd.factors, data, n, err);
+    rc = factors_load(a->powersgd.factors, data, n, behind, err);
     share(a, 0);
     return rc;
 }
@@ -124,9 +129,12 @@ static void answer_rank(void *context)
 static int on_rank_state(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct averager *a = context;
+    float *Q = NULL;
+    size_t n = 0;
     int rank, rc = rank_of_state(&rank, state, a->tensors.schema, a->o.tensors, err);
+    if (!rc && rank) rc = factors_of_state(&Q, &n, state, a->o.be, err);
     if (rc) return rc;
-    rank_votes_add(&a->powersgd.votes, rank);
+    rank_votes_add(&a->powersgd.votes, rank, Q, n);
     if (rank_votes_decided(&a->powersgd.votes)) return PL_OK;
     return pl_fail(err, PL_EPROTO, "PowerSGD: other peers are asked for the rank, too");
 }
@@ -145,7 +153,7 @@ int averager_ask_rank(struct averager *a, averager_rank *answered, void *context
 {
     int rc;
     if (a->end.closed || a->powersgd.answered) return PL_EUSE;
-    memset(&a->powersgd.votes, 0, sizeof a->powersgd.votes);
+    rank_votes_clear(&a->powersgd.votes);
     if ((rc = state_download_begin(&a->download, on_rank_state, on_rank_loaded, a))) return rc;
     a->powersgd.answered = answered;
     a->powersgd.context = context;
@@ -156,6 +164,7 @@ int averager_ask_rank(struct averager *a, averager_rank *answered, void *context
 void averager_powersgd_close(struct averager *a)
 {
     timer_stop(&a->powersgd.limit);
+    rank_votes_clear(&a->powersgd.votes);
     factors_close(a->powersgd.factors);
     a->powersgd.factors = NULL;
 }

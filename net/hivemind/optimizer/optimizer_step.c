@@ -245,9 +245,9 @@ int collaborative_save_factors(struct pl_collaborative *c, struct bytes *out)
 }
 
 int collaborative_load_factors(struct pl_collaborative *c, const uint8_t *data, size_t n,
-                               struct pl_err *err)
+                               int64_t behind, struct pl_err *err)
 {
-    return training_load_factors(c->training, data, n, err);
+    return training_load_factors(c->training, data, n, behind, err);
 }
 
 int64_t pl_collaborative_epoch(const struct pl_collaborative *c) { return c->epoch; }

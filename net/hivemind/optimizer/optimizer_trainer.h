@@ -33,10 +33,10 @@ int collaborative_outer_setup(struct pl_outer_setup *setup,
 /* What PowerSGD keeps from round to round, the error and the factors Q, for a checkpoint; into
  * *out. PL_EUSE: the algorithm is another one. PL_EAGAIN: not during a round. */
 int collaborative_save_factors(struct pl_collaborative *c, struct bytes *out);
-/* Right after opening at the epoch at which they were saved: a state of a later epoch has the error
- * of no gradient of ours. PL_EUSE with a sentence: of another model or rank. */
+/* Right after opening. behind: epochs between these bytes and the state of the others that has
+ * replaced ours (factors_load). PL_EUSE with a sentence: of another model or rank. */
 int collaborative_load_factors(struct pl_collaborative *c, const uint8_t *data, size_t n,
-                               struct pl_err *err);
+                               int64_t behind, struct pl_err *err);
 
 /* What the optimizer does to a trainer between its steps. */
 enum trainer_change {

@@ -16,10 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest value that we send: groupmates accept up to PART_VALUE_MAX, and the sum over 1000
- * peers must fit. */
-#define FACTORS_VALUE_MAX 1e15f
-
 /* --- shapes ----------------------------------------------------------------------------------- */
 
 int factors_shape(size_t *a, size_t *b, const struct schema_tensor *tensor, int rank)

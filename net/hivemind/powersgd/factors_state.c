@@ -77,8 +77,10 @@ static int is_valid(const uint8_t *data, size_t n, double norm)
     return 1;
 }
 
-int factors_load(struct factors *f, const uint8_t *data, size_t n, struct pl_err *err)
+int factors_load(struct factors *f, const uint8_t *data, size_t n, int64_t behind,
+                 struct pl_err *err)
 {
+    const int takes_error = f->feedback == FACTORS_OWN || behind <= FACTORS_BEHIND_MAX;
     const int rank = factors_saved_rank(data, n);
     double norm;
     if (rank != f->rank || n != factors_state_bytes(f))
@@ -89,15 +91,25 @@ int factors_load(struct factors *f, const uint8_t *data, size_t n, struct pl_err
     if (!is_valid(data, n, norm))
         return pl_fail(err, PL_EFORMAT, "PowerSGD: the saved error is not finite");
     /* All checks have passed. Before this line nothing of f has changed. */
-    f->largest = norm;
+    if (takes_error) f->largest = norm;
     data += HEAD;
     for (size_t i = 0; i < f->count; i++) {
         struct factors_matrix *m = &f->matrix[i];
         const size_t cells = (size_t)m->a * (size_t)m->b;
-        pl_copy_little(m->M, data, sizeof *m->M, cells);
+        if (takes_error) pl_copy_little(m->M, data, sizeof *m->M, cells);
         data += cells * sizeof *m->M;
-        pl_copy_little(m->Q, data, sizeof *m->Q, q_count(f, m));
+        if (!behind) pl_copy_little(m->Q, data, sizeof *m->Q, q_count(f, m));
         data += q_count(f, m) * sizeof *m->Q;
     }
     return PL_OK;
+}
+
+void factors_begin_with(struct factors *f, const float *Q, size_t n)
+{
+    size_t all = 0;
+    for (size_t i = 0; i < f->count; i++) all += q_count(f, &f->matrix[i]);
+    for (size_t i = 0; n == all && i < f->count; i++) {
+        memcpy(f->matrix[i].Q, Q, q_count(f, &f->matrix[i]) * sizeof *Q);
+        Q += q_count(f, &f->matrix[i]);
+    }
 }

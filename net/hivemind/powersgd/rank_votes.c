@@ -6,6 +6,9 @@
  * this r are there, each with its own b. */
 #include "rank_votes.h"
 
+#include <math.h>
+#include <string.h>
+
 int rank_of_state(int *rank, const struct state_load *state, const struct schema_tensor *schema,
                   size_t tensors, struct pl_err *err)
 {
@@ -22,7 +25,8 @@ int rank_of_state(int *rank, const struct state_load *state, const struct schema
     for (size_t t = 0; t < tensors; t++) {
         const struct pl_wire_type *type = &state->tensors[at].type;
         if (!factors_shape(&a, &b, &schema[t], (int)r)) continue;
-        if (type->dims != 2 || type->size[0] != (int64_t)b || type->size[1] != r)
+        if (type->dtype != PL_F32 || type->dims != 2 || type->size[0] != (int64_t)b ||
+            type->size[1] != r)
             return pl_fail(err, PL_EUSE, "PowerSGD: factor %zu is not of our model", at);
         at++;
     }
@@ -30,9 +34,44 @@ int rank_of_state(int *rank, const struct state_load *state, const struct schema
     return PL_OK;
 }
 
-void rank_votes_add(struct rank_votes *v, int rank)
+/* Larger values would make P = W Q larger than groupmates accept. */
+int factors_of_state(float **Q, size_t *n, const struct state_load *state,
+                     const struct pl_backend *be, struct pl_err *err)
 {
-    if (v->count < RANK_VOTES_MAX) v->rank[v->count++] = rank;
+    size_t at = 0;
+    int rc = PL_OK;
+    *n = 0;
+    for (size_t i = 0; i < state->count; i++) *n += tensor_elements(&state->tensors[i]);
+    if (!(*Q = pl_alloc(*n, sizeof **Q))) return pl_fail(err, PL_ENOMEM, "PowerSGD: no memory");
+    for (size_t i = 0; !rc && i < state->count; i++) {
+        const struct tensor_message *m = &state->tensors[i];
+        rc = pl_wire_decode(*Q + at, be, m->method, &m->type, m->buffer, m->bytes, err);
+        at += tensor_elements(m);
+    }
+    for (size_t k = 0; !rc && k < *n; k++)
+        if (!(fabsf((*Q)[k]) <= FACTORS_VALUE_MAX))
+            rc = pl_fail(err, PL_EFORMAT, "PowerSGD: a factor is not finite or too large");
+    if (!rc) return PL_OK;
+    pl_free(*Q);
+    *Q = NULL;
+    return rc;
+}
+
+void rank_votes_add(struct rank_votes *v, int rank, float *Q, size_t n)
+{
+    if (v->count == RANK_VOTES_MAX) {
+        pl_free(Q);
+        return;
+    }
+    v->rank[v->count] = rank;
+    v->Q[v->count] = Q;
+    v->n[v->count++] = n;
+}
+
+void rank_votes_clear(struct rank_votes *v)
+{
+    for (size_t i = 0; i < v->count; i++) pl_free(v->Q[i]);
+    memset(v, 0, sizeof *v);
 }
 
 /* At most RANK_VOTES_MAX ranks, so counting again and again costs nothing. */
@@ -62,4 +101,29 @@ int rank_votes_decided(const struct rank_votes *v)
     /* More than half of all votes that can come: the others cannot outnumber them. */
     rank_votes_most(v, &votes);
     return 2 * votes > RANK_VOTES_MAX || v->count == RANK_VOTES_MAX;
+}
+
+/* |x - y| of two peers' factors of one rank, and so of one length. */
+static double distance(const struct rank_votes *v, size_t x, size_t y)
+{
+    double sum = 0;
+    for (size_t k = 0; k < v->n[x]; k++) sum += pow((double)v->Q[x][k] - (double)v->Q[y][k], 2);
+    return sqrt(sum);
+}
+
+const float *rank_votes_factors(const struct rank_votes *v, int rank, size_t *n)
+{
+    const float *nearest = NULL;
+    double least = INFINITY;
+    for (size_t i = 0; i < v->count; i++) {
+        double sum = 0;
+        if (v->rank[i] != rank || !v->Q[i]) continue;
+        for (size_t k = 0; k < v->count; k++)
+            if (v->rank[k] == rank && v->Q[k]) sum += distance(v, i, k);
+        if (nearest && sum >= least) continue;
+        nearest = v->Q[i];
+        least = sum;
+        *n = v->n[i];
+    }
+    return nearest;
 }

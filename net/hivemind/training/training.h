@@ -102,7 +102,8 @@ void training_enter(struct training *c, int64_t epoch);
 int training_compress(struct training *c, int *rank, struct pl_err *err);
 /* What PowerSGD keeps from round to round: averager.h. Both wait for the network's thread alone. */
 int training_save_factors(struct training *c, struct bytes *out);
-int training_load_factors(struct training *c, const uint8_t *data, size_t n, struct pl_err *err);
+int training_load_factors(struct training *c, const uint8_t *data, size_t n, int64_t behind,
+                          struct pl_err *err);
 /* Downloads a state of the swarm; waits. PL_ENOTFOUND: no peer shares one. Free *state with
  * state_load_clear. A state is refused if its epoch is beyond the others' lead, or beyond `most`
  * while fewer than two others report progress. When several downloads in a row have not shown the

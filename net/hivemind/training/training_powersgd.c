@@ -78,7 +78,7 @@ int training_compress(struct training *c, int *rank, struct pl_err *err)
 /* --- a checkpoint's state --------------------------------------------------------------------- */
 
 /* A checkpoint has M and Q, a download only Q: M is what this peer's own gradients still have to
- * send. */
+ * send. So a peer that resumes behind the others takes M from its checkpoint and Q from them. */
 static void save_factors(void *context)
 {
     struct request *w = context;
@@ -96,12 +96,14 @@ int training_save_factors(struct training *c, struct bytes *out)
 static void load_factors(void *context)
 {
     struct request *w = context;
-    w->status = averager_load_factors(w->c->a[GRADIENT], w->message, w->message_n, w->err);
+    w->status = averager_load_factors(w->c->a[GRADIENT], w->message, w->message_n, w->number,
+                                      w->err);
 }
 
-int training_load_factors(struct training *c, const uint8_t *data, size_t n, struct pl_err *err)
+int training_load_factors(struct training *c, const uint8_t *data, size_t n, int64_t behind,
+                          struct pl_err *err)
 {
-    struct request w = { .c = c, .message = data, .message_n = n, .err = err };
+    struct request w = { .c = c, .message = data, .message_n = n, .number = behind, .err = err };
     loop_call(c->loop, load_factors, &w);
     return w.status;
 }

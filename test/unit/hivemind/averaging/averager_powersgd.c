@@ -217,6 +217,12 @@ static struct answer asked(struct peer *p)
     return *a;
 }
 
+static int has_factors_of(const struct peer *p, const struct peer *other)
+{
+    return !memcmp(p->a->powersgd.factors->matrix[0].Q, other->a->powersgd.factors->matrix[0].Q,
+                   COLUMNS * RANK * sizeof(float));
+}
+
 /* One of three tells another rank. It does not choose the run's; nor do factors of another model
  * count at all. */
 static void majority_decides_the_rank(void **state)
@@ -236,6 +242,11 @@ static void majority_decides_the_rank(void **state)
     }
     assert_int_equal(a.votes, 2);
     assert_int_equal(a.rank, RANK);
+    /* It begins with the factors of one of the two, as they are now. */
+    peers[3].tries = a.rank;
+    loop_call(loop, compress_by, &peers[3]);
+    assert_int_equal(peers[3].status, PL_OK);
+    assert_true(has_factors_of(&peers[3], &peers[1]) || has_factors_of(&peers[3], &peers[2]));
 }
 
 static void begin_early(void *context)

@@ -108,7 +108,7 @@ static int play(float w[PEERS][N], struct saved saved[PEERS], int64_t epoch, int
         open_peer(&p[r], epoch);
         if (with_factors)
             assert_int_equal(collaborative_load_factors(p[r].base.c, bytes_at(&saved[r].factors),
-                                                        bytes_length(&saved[r].factors),
+                                                        bytes_length(&saved[r].factors), 0,
                                                         &p[r].base.err),
                              PL_OK);
     }

@@ -1,26 +1,12 @@
 /* factors.c - PowerSGD's factors over several rounds, against recordings of hivemind's and node0's
- * averagers; rounds that fail; errors and starts that are spoilt; votes on the run's rank. */
-#include "net/hivemind/powersgd/rank_votes.h"
+ * averagers; rounds that fail; errors and starts that are spoilt. */
+#include "factors_world.h"
 #include "data/files/safetensors.h"
-#include "test/unit/unit.h"
 
 #include <math.h>
 
 #define PEERS 3
-#define RANK 4
 #define ROUNDS 4
-#define RECORDED 6
-
-static struct pl_backend be;
-static const struct schema_tensor schema[RECORDED] = {
-    { .type = { .dtype = PL_F32, .dims = 2, .size = { 40, 30 } } },
-    { .type = { .dtype = PL_F32, .dims = 1, .size = { 30 } } },
-    { .type = { .dtype = PL_F32, .dims = 3, .size = { 8, 5, 6 } } },
-    { .type = { .dtype = PL_F32, .dims = 2, .size = { 3, 3 } } },
-    { .type = { .dtype = PL_F32, .dims = 2, .size = { 32, 64 } } },
-    { .type = { .dtype = PL_F32, .dims = 3, .size = { 6, 10, 12 } } },
-};
-static const enum pl_compression method[RECORDED] = { PL_COMPRESS_NONE };
 
 static struct factors *open_rank(int rank, enum factors_feedback feedback)
 {
@@ -33,32 +19,6 @@ static struct factors *open_rank(int rank, enum factors_feedback feedback)
     struct factors *f;
     assert_int_equal(factors_open(&f, &o, NULL), PL_OK);
     return f;
-}
-
-/* The mean over the peers, in place, as an all-reduce without compression makes it. */
-static void average(struct factors *const *f, size_t peers, int phase, const double *weight)
-{
-    const struct factors_phase *first = &f[0]->phase[phase];
-    for (size_t t = 0; t < first->tensors; t++)
-        for (size_t i = 0; i < first->elements[t]; i++) {
-            double sum = 0, total = 0;
-            for (size_t k = 0; k < peers; k++) {
-                sum += weight[k] * (double)f[k]->phase[phase].tensor[t][i];
-                total += weight[k];
-            }
-            for (size_t k = 0; k < peers; k++)
-                f[k]->phase[phase].tensor[t][i] = (float)(sum / total);
-        }
-}
-
-static void play(struct factors *const *f, float *const *const *gradient, size_t peers,
-                 const double *weight)
-{
-    for (size_t k = 0; k < peers; k++) assert_int_equal(factors_begin(f[k], gradient[k]), PL_OK);
-    average(f, peers, FACTORS_P, weight);
-    for (size_t k = 0; k < peers; k++) assert_int_equal(factors_project(f[k], gradient[k]), PL_OK);
-    average(f, peers, FACTORS_Q, weight);
-    for (size_t k = 0; k < peers; k++) assert_int_equal(factors_finish(f[k], gradient[k]), PL_OK);
 }
 
 /* --- recordings ------------------------------------------------------------------------------- */
@@ -234,21 +194,34 @@ static void saved_state_goes_on(void **state)
     assert_int_equal(step(f), PL_OK);
     memcpy(third, values, sizeof third);
     assert_int_equal(factors_saved_rank(data, n), 2);
-    assert_int_equal(factors_load(g, data, n, &err), PL_OK);
+    assert_int_equal(factors_load(g, data, n, 0, &err), PL_OK);
     fill(0.5f);
     assert_int_equal(step(g), PL_OK);
     assert_memory_equal(third, values, sizeof third);
     assert_memory_equal(f->matrix[0].M, g->matrix[0].M, A * B * sizeof(float));
     assert_true(f->largest == g->largest);
     /* Of another rank, cut short, of something else, damaged: refused, and nothing changes. */
-    assert_int_equal(factors_load(other, data, n, &err), PL_EUSE);
-    assert_int_equal(factors_load(g, data, n - 4, &err), PL_EUSE);
-    assert_int_equal(factors_load(g, data, 3, &err), PL_EUSE);
+    assert_int_equal(factors_load(other, data, n, 0, &err), PL_EUSE);
+    assert_int_equal(factors_load(g, data, n - 4, 0, &err), PL_EUSE);
+    assert_int_equal(factors_load(g, data, 3, 0, &err), PL_EUSE);
     data[n - 1] = 0x7f, data[n - 2] = 0x80;
-    assert_int_equal(factors_load(g, data, n, &err), PL_EFORMAT);
+    assert_int_equal(factors_load(g, data, n, 0, &err), PL_EFORMAT);
     data[0] = 'x';
     assert_int_equal(factors_saved_rank(data, n), 0);
-    assert_int_equal(factors_load(g, data, n, &err), PL_EUSE);
+    assert_int_equal(factors_load(g, data, n, 0, &err), PL_EUSE);
+    assert_memory_equal(f->matrix[0].M, g->matrix[0].M, A * B * sizeof(float));
+    /* Behind the others: the factors are theirs, and the error is this peer's for a while. */
+    factors_save(f, data);
+    for (int64_t behind = 1; behind <= FACTORS_BEHIND_MAX + 1; behind += FACTORS_BEHIND_MAX / 2) {
+        const float theirs = g->matrix[0].Q[0] = 3;
+        memset(g->matrix[0].M, 0, A * B * sizeof(float));
+        assert_int_equal(factors_load(g, data, n, behind, &err), PL_OK);
+        assert_true(g->matrix[0].Q[0] == theirs);
+        assert_int_equal(!memcmp(f->matrix[0].M, g->matrix[0].M, A * B * sizeof(float)),
+                         behind <= FACTORS_BEHIND_MAX);
+    }
+    g->feedback = FACTORS_OWN;
+    assert_int_equal(factors_load(g, data, n, 1000, &err), PL_OK);
     assert_memory_equal(f->matrix[0].M, g->matrix[0].M, A * B * sizeof(float));
     factors_close(f);
     factors_close(g);
@@ -355,62 +328,6 @@ static void ranks(void **state)
     factors_close(f);
 }
 
-/* --- the run's rank --------------------------------------------------------------------------- */
-
-/* A state with factors of these shapes. */
-static int rank_by(int *rank, const int64_t (*shape)[2], size_t count)
-{
-    struct tensor_message message[8] = { 0 };
-    struct state_load state = { .tensors = message, .count = count };
-    for (size_t i = 0; i < count; i++)
-        message[i].type = (struct pl_wire_type){ .dtype = PL_F32,
-                                                 .dims = 2,
-                                                 .size = { shape[i][0], shape[i][1] } };
-    return rank_of_state(rank, &state, schema, RECORDED, NULL);
-}
-
-static void rank_by_shapes(void **state)
-{
-    static const int64_t four[][2] = { { 30, 4 }, { 64, 4 }, { 12, 4 } },
-                         mixed[][2] = { { 30, 4 }, { 64, 4 }, { 12, 8 } },
-                         other[][2] = { { 30, 4 }, { 64, 4 }, { 13, 4 } },
-                         none[][2] = { { 30, 0 }, { 64, 0 }, { 12, 0 } },
-                         huge[][2] = { { 30, 1ll << 40 }, { 64, 1ll << 40 }, { 12, 1ll << 40 } };
-    int rank;
-    assert_int_equal(rank_by(&rank, four, 3), PL_OK);
-    assert_int_equal(rank, 4);
-    assert_int_equal(rank_by(&rank, four, 0), PL_OK);
-    assert_int_equal(rank, 0);
-    assert_int_equal(rank_by(&rank, four, 2), PL_EUSE);
-    assert_int_equal(rank_by(&rank, mixed, 3), PL_EUSE);
-    assert_int_equal(rank_by(&rank, other, 3), PL_EUSE);
-    assert_int_equal(rank_by(&rank, none, 3), PL_EUSE);
-    assert_int_equal(rank_by(&rank, huge, 3), PL_EUSE);
-}
-
-/* Two strangers of five do not choose the rank. */
-static void votes(void **state)
-{
-    struct rank_votes v = { .count = 0 };
-    size_t n;
-    rank_votes_most(&v, &n);
-    assert_int_equal(n, 0);
-    rank_votes_add(&v, 9);
-    rank_votes_add(&v, 4);
-    assert_int_equal(rank_votes_most(&v, &n), 9);
-    rank_votes_add(&v, 4);
-    rank_votes_add(&v, 9);
-    assert_false(rank_votes_decided(&v));
-    rank_votes_add(&v, 4);
-    assert_true(rank_votes_decided(&v));
-    assert_int_equal(rank_votes_most(&v, &n), 4);
-    assert_int_equal(n, 3);
-    for (int i = 0; i < 5; i++) rank_votes_add(&v, 9); /* too late */
-    assert_int_equal(rank_votes_most(&v, &n), 4);
-    v = (struct rank_votes){ .rank = { 8, 8, 8 }, .count = 3 };
-    assert_true(rank_votes_decided(&v));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(as_hivemind),
@@ -423,9 +340,7 @@ int main(void)
                                         cmocka_unit_test(spoilt_error_is_dropped),
                                         cmocka_unit_test(false_mean_is_forgotten),
                                         cmocka_unit_test(gradient_too_large),
-                                        cmocka_unit_test(ranks),
-                                        cmocka_unit_test(rank_by_shapes),
-                                        cmocka_unit_test(votes) };
+                                        cmocka_unit_test(ranks) };
     pl_backend_ref(&be);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
