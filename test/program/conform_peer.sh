@@ -74,7 +74,7 @@ trainer() { # alone in its run: it averages because we report ourselves
 walk "a trainer without other peers, to the means of its gradients and parameters" trainer
 cp "$work/log" "$work/walked"
 check "both means were taken" sh -c '[ "$(grep -c "^ok   hivemind 5.4  each part is answered" "$0")" -eq 2 ]' "$work/walked"
-refuses 2 "'best' is not one of run" "$POTLUCK" conform --peer /ip4/127.0.0.1 --compression best
+refuses 2 "'best' is not one of run" "$POTLUCK" conform --peer /ip4/127.0.0.1/tcp/1 --compression best
 
 # Nobody at all.
 "$POTLUCK" conform --peer /ip4/127.0.0.1/tcp/1/p2p/12D3KooWSkvkGQpYmokxqw6g5oz8UUNRDjUwW24iXeXc6gQ5rJ7a >"$work/log" 2>&1

@@ -58,9 +58,9 @@ misused "unrecognized option '-x' (see 'potluck train --help')" train -x
 check "a long name is cut in the answer" sh -c '[ "$0" -eq 2 ] && [ "$(wc -c <"$1")" -lt 200 ]' $? "$work/err"
 
 # --- an option that may be repeated
-many=$(printf -- '--join /ip4/127.0.0.1 %.0s' $(seq 64))
+many=$(printf -- '--join /ip4/127.0.0.1/tcp/1 %.0s' $(seq 64))
 # shellcheck disable=SC2086
-misused "--join: '/ip6/::1' is one too many: at most 64 of them" train $many --join=/ip6/::1
+misused "--join: '/ip6/::1/tcp/1' is one too many: at most 64 of them" train $many --join=/ip6/::1/tcp/1
 # shellcheck disable=SC2086
 misused "$end" train $many --no-such-option-
 
