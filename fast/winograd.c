@@ -9,10 +9,11 @@
  * The error is relative to the tile's largest input, so a picture with one large value loses bits
  * in its neighbours: the tolerance in conv.h allows for that.
  *
- * A piece of work is TILES tiles by some outputs. Its inputs are transformed to
- * [point][input][tile], INPUTS at a time, which stay in L2, and multiplied with the transformed
- * weights that all pieces share. Pieces depend on the shape alone and are independent of each
- * other. */
+ * A piece of work is TILES tiles by some shares of the outputs: by all of them, if there are enough
+ * tiles for all threads. Its inputs are transformed to [point][input][tile] once, in groups of
+ * INPUTS, and multiplied share by share with the transformed weights that all pieces use; a share's
+ * products stay in L2. Pieces are independent of each other, and an output's sums are the same in
+ * any. */
 #include "winograd.h"
 #include "fast.h"
 #include "isa.h"
@@ -21,10 +22,10 @@
 #include <string.h>
 
 #define POINTS 36
-#define TILES 32  /* per piece; a multiple of every panel */
-#define INPUTS 64 /* input channels at a time: 295 KB of transformed tiles */
-/* output channels per piece, about: all of a wide layer's, whose inputs are transformed once */
-#define OUTPUTS 128
+#define TILES 32          /* per piece; a multiple of every panel */
+#define INPUTS 256        /* input channels at a time: one point's are 32 KiB, which stay in L1 */
+#define OUTPUTS 128       /* output channels of a share, about: 590 KB of products */
+#define PIECES 4          /* for each thread, at least, if the outputs have as many shares */
 #define LINE (8 * TILES)  /* floats of a row of pixels: 4 per tile, and 4 more where a run ends */
 #define LEAST_CHANNELS 16 /* fewer do not repay the transforms, and round worse than a plain sum */
 
@@ -58,7 +59,6 @@ struct job {
     const struct kernels *k;
     int C, H, W, O, H_out, W_out, top, left;
     int across, down;     /* tiles per image */
-    int outs;             /* output channels per piece */
     const float *weights; /* [point][output / tile][input][output % tile], points `point` apart */
     size_t point;
     const float *x, *b;
@@ -67,9 +67,9 @@ struct job {
 
 /* One thread's buffers. */
 struct workspace {
-    float tiles[POINTS * INPUTS * TILES];           /* [panel][point][input][tile] */
     float products[POINTS * (OUTPUTS + 8) * TILES]; /* [point][output][tile] */
     float lines[6 * LINE], zeros[LINE], patch[4 * 4 * TILES];
+    float tiles[]; /* of each group of inputs [panel][point][input][tile] */
 };
 
 /* Adjacent tiles of a piece. */
@@ -136,10 +136,11 @@ static int find_runs(struct run *run, const float **tile, const struct job *j, c
     return runs;
 }
 
-/* Transforms one channel of a piece's tiles. Rows hold zeros where a run is outside the
- * picture. */
-static void transform(struct workspace *m, const struct job *j, const struct run *run, int runs,
-                      const float *const *tile, int tiles, int channel, int place, int inputs)
+/* Transforms one channel of a piece's tiles, to to_tiles. Rows hold zeros where a run is outside
+ * the picture. */
+static void transform(float *to_tiles, struct workspace *m, const struct job *j,
+                      const struct run *run, int runs, const float *const *tile, int tiles,
+                      int channel, int inputs)
 {
     for (const struct run *r = run; r < run + runs; r++) {
         const float *plane = j->x + ((size_t)r->image * (size_t)j->C + (size_t)channel) *
@@ -153,8 +154,8 @@ static void transform(struct workspace *m, const struct job *j, const struct run
                          : plane + (size_t)(r->row + i) * (size_t)j->W + from;
         if (to > from) j->k->columns(m->lines + r->at + from - r->column, LINE, row, to - from);
     }
-    j->k->rows(m->tiles + (size_t)place * (size_t)j->k->panel, (size_t)(inputs * j->k->panel),
-               (size_t)(POINTS * inputs * j->k->panel), tile, tiles, LINE);
+    j->k->rows(to_tiles, (size_t)(inputs * j->k->panel), (size_t)(POINTS * inputs * j->k->panel),
+               tile, tiles, LINE);
 }
 
 /* Stores one register of tiles of one output, cut off at the picture's edge. */
@@ -182,22 +183,37 @@ static void store_tile_rows(const struct job *j, const float *patch, long first,
     }
 }
 
-static void compute_piece(struct workspace *m, const struct job *j, long first, int tiles, int o0,
-                          int outs)
+/* Inputs c0 to c0 + group_of_inputs() - 1 are transformed and multiplied together. */
+static int group_of_inputs(const struct job *j, int c0)
+{
+    return j->C - c0 < INPUTS ? j->C - c0 : INPUTS;
+}
+
+static void transform_piece(struct workspace *m, const struct job *j, long first, int tiles,
+                            int whole)
 {
     struct run run[TILES];
     const float *tile[TILES];
     int runs = find_runs(run, tile, j, m->lines, first, tiles), panel = j->k->panel;
-    int whole = (tiles + panel - 1) / panel * panel;
-    size_t step = (size_t)(outs * TILES);
     memset(m->lines, 0, sizeof m->lines);
+    for (int c = 0; c < j->C; c++) {
+        int place = c % INPUTS;
+        transform(m->tiles + (size_t)(c - place) * POINTS * TILES + (size_t)(place * panel), m, j,
+                  run, runs, tile, whole, c, group_of_inputs(j, c - place));
+    }
+}
+
+static void multiply_share(struct workspace *m, const struct job *j, long first, int tiles,
+                           int whole, int o0, int outs)
+{
+    int panel = j->k->panel;
+    size_t step = (size_t)(outs * TILES);
     for (int c0 = 0; c0 < j->C; c0 += INPUTS) {
-        int inputs = j->C - c0 < INPUTS ? j->C - c0 : INPUTS;
-        for (int c = 0; c < inputs; c++) transform(m, j, run, runs, tile, whole, c0 + c, c, inputs);
+        int inputs = group_of_inputs(j, c0);
         for (int f = 0; f < POINTS; f++)
             j->k->multiply(m->products + (size_t)f * step, TILES,
                            j->weights + (size_t)f * j->point + (size_t)o0 * (size_t)j->C,
-                           m->tiles + (size_t)(f * inputs * panel),
+                           m->tiles + (size_t)c0 * POINTS * TILES + (size_t)(f * inputs * panel),
                            (size_t)(POINTS * inputs * panel), whole, outs, j->C, c0, inputs,
                            c0 > 0);
     }
@@ -215,13 +231,15 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
     struct job j = job_of(c, transposed);
     long tiles = (long)c->B * j.across * j.down, strips = (tiles + TILES - 1) / TILES;
     int shares = fast_chunk_count(j.O, OUTPUTS), threads = fast_threads();
+    long wanted = threads > 1 ? (PIECES * threads + strips - 1) / strips : 1;
+    int parts = wanted < shares ? (int)wanted : shares; /* of a strip's shares */
     /* An odd number of cache lines: 36 points a multiple of 4 KiB apart share one set of L1. */
     size_t point = ((size_t)j.O * (size_t)j.C + 15) / 16 * 16 | 16;
-    size_t weights = (size_t)POINTS * point, own = sizeof(struct workspace) / 4;
+    size_t weights = (size_t)POINTS * point;
+    size_t own = sizeof(struct workspace) / 4 + (size_t)j.C * POINTS * TILES;
     size_t out_step = (size_t)(transposed ? 9 : 9 * c->C),
            in_step = (size_t)(transposed ? 9 * c->C : 9);
     float *memory = fast_scratch_alloc((size_t)threads * own + weights);
-    struct workspace *workspaces = (struct workspace *)(void *)memory;
     float *packed;
     if (!memory) return PL_ENOMEM;
     packed = memory + (size_t)threads * own;
@@ -232,7 +250,7 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
     j.point = point;
 #pragma omp parallel num_threads(threads)
     {
-        struct workspace *m = &workspaces[omp_get_thread_num()];
+        struct workspace *m = (void *)(memory + (size_t)omp_get_thread_num() * own);
         memset(m->zeros, 0, sizeof m->zeros);
 #pragma omp for schedule(static)
         for (int o = 0; o < j.O; o += j.k->tile) {
@@ -241,12 +259,16 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
                          w + (size_t)o * out_step, out_step, in_step, transposed);
         }
 #pragma omp for schedule(dynamic)
-        for (long piece = 0; piece < strips * shares; piece++) {
-            long first = piece / shares * TILES;
-            struct fast_range p = fast_chunk(j.O, OUTPUTS, j.k->tile, (int)(piece % shares));
-            if (p.count)
-                compute_piece(m, &j, first, (int)(tiles - first < TILES ? tiles - first : TILES),
-                              p.start, p.count);
+        for (long piece = 0; piece < strips * parts; piece++) {
+            long first = piece / parts * TILES;
+            int part = (int)(piece % parts), panel = j.k->panel;
+            int count = (int)(tiles - first < TILES ? tiles - first : TILES);
+            int whole = (count + panel - 1) / panel * panel;
+            transform_piece(m, &j, first, count, whole);
+            for (int s = part * shares / parts; s < (part + 1) * shares / parts; s++) {
+                struct fast_range p = fast_chunk(j.O, OUTPUTS, j.k->tile, s);
+                if (p.count) multiply_share(m, &j, first, count, whole, p.start, p.count);
+            }
         }
     }
     fast_scratch_free(memory);
