@@ -25,35 +25,26 @@ static void print_addresses(const struct train_swarm *w, struct swarm *s)
     fflush(stdout);
 }
 
-static void start_page(struct train_join *j, const struct train_job *job)
-{
-    struct own_page *page = &j->w->page;
-    page->run = j->w->run;
-    page->membership = &j->w->join->membership;
-    page->folder = job->out;
-    page->target_batch = j->asks.target_batch;
-    page->total_steps = (int64_t)job->steps;
-    own_page_start(page, &j->swarm, j->options.join, j->options.join_count);
-}
-
 int train_join_open(struct train_join *j, struct train_swarm *w, const struct pl_trainer *trainer,
                     struct pl_err *err)
 {
     const struct train_job *job = w->job;
+    struct pl_memory_plan memory;
+    const struct preflight_join_options asks = {
+        .swarm = &j->options,
+        .run = w->run,
+        .memory = &memory,
+        .target_batch = job->target_batch * train_period(w), /* of an outer step, as reported */
+        .be = trainer->model->params.be,
+        .json = w->json,
+        .quiet = job->quiet,
+        .off = w->no_check
+    };
     int rc;
     *j = (struct train_join){ .w = w, .options = join_options_swarm(w->join, job->cmd) };
     j->options.hold = 1; /* the preflight check joins the DHT */
     j->options.validators = &j->validators;
     j->validators.key = &j->key;
-    j->asks = (struct preflight_join_options){ .swarm = &j->options,
-                                               .run = w->run,
-                                               .memory = &j->memory,
-                                               /* Peers report the target of an outer step. */
-                                               .target_batch = job->target_batch * train_period(w),
-                                               .be = trainer->model->params.be,
-                                               .json = w->json,
-                                               .quiet = job->quiet,
-                                               .off = w->no_check };
     if ((rc = rsa_key_make(&j->key, err))) return rc;
     if ((rc = validators_add_run(&j->validators, w->run)))
         return pl_fail(err, rc, "--run: '%.60s' is too long a name", w->run);
@@ -61,10 +52,15 @@ int train_join_open(struct train_join *j, struct train_swarm *w, const struct pl
     if ((rc = swarm_open(&j->swarm, &j->options, err))) return rc;
     j->is_open = 1;
     print_addresses(w, &j->swarm);
-    start_page(j, job);
-    train_memory_plan(&j->memory, &trainer->model->config, job->micro_batch,
+    w->page.run = w->run;
+    w->page.membership = &w->join->membership;
+    w->page.folder = job->out;
+    w->page.target_batch = asks.target_batch;
+    w->page.total_steps = (int64_t)job->steps;
+    own_page_start(&w->page, &j->swarm, j->options.join, j->options.join_count);
+    train_memory_plan(&memory, &trainer->model->config, job->micro_batch,
                       trainer->model->activations, &trainer->options.optimizer);
-    rc = preflight_join(&j->check, &j->swarm, &j->asks, err);
+    rc = preflight_join(&j->check, &j->swarm, &asks, err);
     if (!rc && w->manifest)
         rc = train_manifest_begin(&j->manifest, &j->swarm, &j->options, &j->key, w->manifest, err);
     return rc;

@@ -16,8 +16,6 @@ struct train_join {
     struct train_swarm *w;
     struct validators validators;
     struct swarm_options options;
-    struct pl_memory_plan memory;
-    struct preflight_join_options asks;
     struct preflight_join *check;
     struct train_manifest *manifest;
     int is_open;

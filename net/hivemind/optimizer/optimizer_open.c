@@ -11,7 +11,6 @@
 #include "net/hivemind/swarm/averaging.h"
 #include "runtime/backend_open.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
