@@ -3,7 +3,8 @@
  *
  *   reachable             calls, matchmaking and parts: the bandwidth of the options, or what was
  *                         measured
- *   behind NAT, direct    the same, while each peer of our last group has a direct connection to us
+ *   behind NAT, direct    the same, while each peer of our last group has a direct connection to
+ *                         us, and no more peers will come than were in it
  *   behind NAT, relayed   calls and matchmaking, but no parts: bandwidth 0, so it reduces nothing
  *   neither               it can only ask
  *
@@ -12,8 +13,9 @@
 
 #define CONNECT_LIMIT 30.0 /* s to connect to a groupmate, relay included */
 
-/* Returns 1 if each peer of the last group has a direct connection to us, in either direction. */
-static int reaches_last_group(const struct averager *a)
+/* Returns 1 if each peer of the next group is likely to have a direct connection to us, in either
+ * direction: those of the last one have, and no other peer is expected. */
+static int reaches_next_group(const struct averager *a)
 {
     const struct peer_id *list = a->round.protected_peers, *self = host_id(a->host);
     size_t others = 0;
@@ -22,7 +24,7 @@ static int reaches_last_group(const struct averager *a)
         if (!host_is_direct(a->host, &list[i])) return 0;
         others++;
     }
-    return others > 0;
+    return others > 0 && a->call.step.expected <= others + 1;
 }
 
 /* Only an attempt: no caller waits for it. */
@@ -44,11 +46,11 @@ void averager_connect_group(struct averager *a)
 
 /* Without direct connections a peer behind NAT states 0 and reduces nothing: parts between two such
  * peers would travel through a relay, which carries 128 KiB. Its own streams to the others, and
- * their answers on them, need none. A groupmate that is new may not reach us: it loses that round,
- * and in the next we state 0. */
+ * their answers on them, need none. A groupmate that nobody has expected may not reach us: it
+ * loses that round, and in the next we state 0. */
 double averager_stated_bandwidth(const struct averager *a)
 {
-    if (a->search.behind_nat && !reaches_last_group(a)) return 0;
+    if (a->search.behind_nat && !reaches_next_group(a)) return 0;
     return a->o.bandwidth == PL_BANDWIDTH_UNKNOWN ? bandwidth_stated(a->bandwidth) : a->o.bandwidth;
 }
 

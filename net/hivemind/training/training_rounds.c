@@ -108,5 +108,6 @@ int training_begin_round(struct training *c, int which, struct averager_step *s,
     s->patience = TRAINING_PATIENCE;
     if (c->o.drawn_group && which == GRADIENT) draw_group(c, c->a[which]);
     else fit_grid(c, c->a[which]);
+    if (!s->expected) s->expected = training_expected(c);
     return averager_begin(c->a[which], s, done, c);
 }

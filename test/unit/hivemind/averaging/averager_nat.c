@@ -131,6 +131,9 @@ static void peers_behind_nat_reduce_over_direct_connections(void **state)
     for (size_t i = 0; i < 2; i++) begin_again(&peers[i]);
     for (size_t i = 0; i < 2; i++) has_shares(&peers[i], VALUES / 2, VALUES / 2);
     for (size_t i = 0; i < 2; i++) has_mean(&peers[i]);
+    /* A third one is expected, and might not reach it. */
+    for (size_t i = 0; i < 2; i++) peers[i].step.expected = 3, begin_again(&peers[i]);
+    for (size_t i = 0; i < 2; i++) has_shares(&peers[i], VALUES, 0);
 }
 
 /* Two that reach each other through the relay alone: in the next round, too, they reduce nothing. */
