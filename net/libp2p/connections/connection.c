@@ -20,6 +20,7 @@
 
 /* s for which an inbound connection is not preferred: a peer that probes whether we can be reached
  * (AutoNAT) closes its connection at once */
+#define PROBE_SILENCE 2.0 /* s: far longer than a round trip */
 #define PROBE_LIMIT 1.0
 
 /* The loop's clock counts milliseconds, which is too coarse for round-trip times. */
@@ -287,6 +288,14 @@ static void on_timer(void *context)
     wait = yamux_due(&c->conn.yamux) - now;
     if (wait > HOST_STALL_LIMIT / 2) wait = HOST_STALL_LIMIT / 2; /* often enough for is_stalled */
     timer_start(c->of->core->loop, &c->timer, wait, on_timer, c);
+}
+
+void connection_probe(struct connection *c)
+{
+    const double now = precise_now();
+    if (c->state != CONNECTION_OPEN || now < c->conn.yamux.heard_at + PROBE_SILENCE) return;
+    yamux_ping(&c->conn.yamux, now, &c->conn.frames);
+    timer_start(c->of->core->loop, &c->timer, 0, on_timer, c); /* which waits for its answer */
 }
 
 /* --- begin and end ---------------------------------------------------------------------------- */

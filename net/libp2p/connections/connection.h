@@ -133,6 +133,9 @@ int connection_start(struct connection *c, const struct peer_id *expected);
 void connection_receive(struct connection *c, const uint8_t *data, size_t n);
 /* Something was written: it is flushed before the loop sleeps. */
 void connection_touch(struct connection *c);
+/* A request has had no answer. If nothing at all has come for a while, a ping finds out within
+ * seconds whether the peer is still there; the next regular one may be half a minute away. */
+void connection_probe(struct connection *c);
 /* Ends it with a status and a sentence, before the loop sleeps. Only the first call counts. */
 void connection_end(struct connection *c, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -391,6 +391,13 @@ static double dead_at(const struct yamux *y)
     return y->ping_sent >= 0 ? last + YAMUX_PING_LIMIT : INFINITY;
 }
 
+int yamux_ping(struct yamux *y, double now, struct bytes *out)
+{
+    if (y->ping_sent >= 0) return out->failed;
+    y->ping_sent = now;
+    return put(out, YAMUX_PING, YAMUX_SYN, 0, ++y->ping_value);
+}
+
 /* A ping each 30 s. Its answer gives the round-trip time, from which windows grow. */
 int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err)
 {
@@ -401,9 +408,7 @@ int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *er
     if (now < y->ping_at) return PL_OK;
     y->ping_at = now + YAMUX_PING_EVERY;
     sweep(y, out);
-    if (y->ping_sent >= 0) return out->failed;
-    y->ping_sent = now;
-    return put(out, YAMUX_PING, YAMUX_SYN, 0, ++y->ping_value);
+    return yamux_ping(y, now, out);
 }
 
 double yamux_due(const struct yamux *y) { return fmin(dead_at(y), y->ping_at); }

@@ -98,6 +98,8 @@ int yamux_receive_some(struct yamux *y, struct cursor *in, size_t frames, struct
  * dead. */
 int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err);
 double yamux_due(const struct yamux *y);
+/* Is the other side still there? Sends a ping before its time, unless one is under way. */
+int yamux_ping(struct yamux *y, double now, struct bytes *out);
 /* Sends queued data, one frame of each stream in turn, until send_budget is used up. */
 int yamux_pump(struct yamux *y, struct bytes *out);
 

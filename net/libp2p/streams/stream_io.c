@@ -54,6 +54,7 @@ static void detach(struct stream *s)
     s->wait = NULL;
     timer_stop(&s->timer);
     if (!c) return;
+    if (s->state == STREAM_SELECTING && !s->inbound) connection_probe(c); /* given up */
     if (s->state == STREAM_PENDING) leave_pending(s);
     turns_leave(s);
     stream_leave(s);

@@ -348,6 +348,23 @@ static void a_silent_peer_is_dead_after_ten_seconds(void **state)
     end();
 }
 
+/* A ping out of turn; a second one waits for the answer. */
+static void a_ping_out_of_turn_finds_a_dead_peer(void **state)
+{
+    begin(1);
+    assert_int_equal(yamux_tick(&t.y, 100, &t.out, &t.err), PL_OK);
+    expect_sent(YAMUX_PING, YAMUX_SYN, 0, 1);
+    assert_int_equal(receive(YAMUX_PING, YAMUX_ACK, 0, 1, 0), PL_OK);
+    assert_true(yamux_due(&t.y) == 130);
+    assert_int_equal(yamux_ping(&t.y, 105, &t.out), PL_OK);
+    expect_sent(YAMUX_PING, YAMUX_SYN, 0, 2);
+    assert_int_equal(yamux_ping(&t.y, 106, &t.out), PL_OK);
+    expect_silence();
+    assert_int_equal(yamux_tick(&t.y, 114.9, &t.out, &t.err), PL_OK);
+    assert_int_equal(yamux_tick(&t.y, 115, &t.out, &t.err), PL_EPROTO);
+    end();
+}
+
 /* 2 frames of 3: the last one stays. */
 static void frames_are_taken_in_turns(void **state)
 {
@@ -384,6 +401,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_lingering_stream_goes),
         cmocka_unit_test(pings_are_answered_with_their_number),
         cmocka_unit_test(pings_measure_the_round_trip),
+        cmocka_unit_test(a_ping_out_of_turn_finds_a_dead_peer),
         cmocka_unit_test(a_silent_peer_is_dead_after_ten_seconds),
         cmocka_unit_test(frames_are_taken_in_turns),
     };

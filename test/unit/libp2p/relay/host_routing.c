@@ -218,6 +218,36 @@ static void relay_found_during_the_search(void **state)
     for (int i = 0; i < 3; i++) close(silence[i]);
 }
 
+static void stand_still(void *context) { sleep(14); }
+
+/* A peer falls silent, as behind a router that has forgotten the connection. The first request that it does not
+ * answer finds that out, long before the next keep-alive. */
+static void unanswered_request_finds_a_dead_connection(void **state)
+{
+    struct side a, b;
+    struct ears ears = { .side = &a };
+    struct asking q = {
+        .from = &a, .to = &b.me.id, .name = "Test.echo", .data = "hello", .n = 5, .timeout_s = LIMIT
+    };
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.echo", echo, NULL, NULL);
+    loop_call(a.loop, watch_here, &ears);
+    teach(&a, &b);
+    ask_and_wait(&q);
+    assert_int_equal(q.status, PL_OK);
+    bytes_clear(&q.response);
+    usleep(2100000);
+    loop_post(b.loop, stand_still, NULL);
+    q.answered = 0;
+    q.timeout_s = 1;
+    ask_and_wait(&q);
+    assert_int_equal(q.status, PL_EAGAIN);
+    assert_true(await_noted(&ears.disconnected, 1, 12));
+    close_side(&a);
+    close_side(&b);
+}
+
 static void on_reach(void *context, int status, const struct multiaddr *at, const char *why)
 {
     struct asking *a = context;
@@ -289,6 +319,7 @@ int main(void)
         cmocka_unit_test(called_through_relay),
         cmocka_unit_test(unreachable_address_does_not_delay_a_relayed_call),
         cmocka_unit_test(relay_found_during_the_search),
+        cmocka_unit_test(unanswered_request_finds_a_dead_connection),
         cmocka_unit_test(reachable),
         cmocka_unit_test(not_reachable_behind_a_router),
     };
