@@ -71,13 +71,13 @@ def agreed(peers):
 
 
 @contextlib.contextmanager
-def everybody(network, folder, *entry_options):
+def everybody(network, folder, *entry_options, matchmaking=2):
     """A peer at each place but the entry's, and the entry's address. At the end none may have died
     by itself."""
     soak.make_files(folder)
     entry, join = soak.entry_peer(network.inside("entry"), network.ip("entry"), *entry_options)
     trainers = [place for place in network.places if place != "entry"]
-    start = lambda k: soak.Peer(folder, k, join, network.inside(k), network.ip(k), len(trainers) * soak.BATCH)  # noqa: E731
+    start = lambda k: soak.Peer(folder, k, join, network.inside(k), network.ip(k), len(trainers) * soak.BATCH, matchmaking=matchmaking)  # noqa: E731
     peers = [start(k) for k in trainers]
     try:
         all_in(peers, start)

@@ -73,12 +73,12 @@ def save(path, tensors):
 class Peer:
     """A trainer, what it has printed, and what the kernel says of it."""
 
-    def __init__(self, folder, number, join, within=(), ip="127.0.0.1", target=None, delay="none"):
+    def __init__(self, folder, number, join, within=(), ip="127.0.0.1", target=None, delay="none", matchmaking=2):
         files = [os.path.join(folder, n + ".safetensors") for n in ("model", "targets")]
         self.error = open(os.path.join(folder, f"{number}.err"), "w")
         self.process = subprocess.Popen(
             [*within, trainer, "--run", "soak", "--model", files[0], "--targets", files[1], "--target-batch", str(target or BATCH * PEERS), "--batch", str(BATCH),
-             "--step-seconds", "1", "--matchmaking-time", "2", "--averaging-timeout", "20", "--lr", str(RATE), "--noise", "0.3",
+             "--step-seconds", "1", "--matchmaking-time", str(matchmaking), "--averaging-timeout", "20", "--lr", str(RATE), "--noise", "0.3",
              "--seed", str(number + 1), "--delay", delay, "--listen", f"/ip4/{ip}/tcp/0", "--join", join],
             stdout=subprocess.PIPE, stderr=self.error, text=True)
         self.number, self.born, self.asleep = number, time.time(), False
