@@ -37,18 +37,20 @@ CLASSES = {
 # Where nobody waits for the others, the loss depends on the links. Elsewhere it does not: all peers compute alike, and
 # test/program/lab.sh holds that two links give the same losses.
 WITHOUT_ROUNDS = ("delayed_nesterov",)
-TRAINED_CLASSES = ("fibre", "adsl")  # of such a row: every class takes as many gradients as the row itself
+TRAINED_CLASSES = ("fibre", "adsl", "mobile")  # of such a row: every class takes as many gradients as the row itself
 
 # The search: five trials for each row. Rows with one rate try five, a factor of two apart (DGC: three); rows with an
 # outer rate try three inner rates and three outer ones, as a cross.
-RATES = [(lr, None) for lr in (0.0025, 0.005, 0.01, 0.02, 0.04)]
-LOW = [(lr, None) for lr in (0.0005, 0.001, 0.002, 0.004, 0.008)]
+RATES = [(lr, None) for lr in (0.01, 0.02, 0.04, 0.08, 0.16)]
+LOW = [(lr, None) for lr in (0.002, 0.004, 0.008, 0.016, 0.032)]
 SGD = [(lr, None) for lr in (0.1, 0.3, 1, 3, 9)]
-CROSS = [(0.01, 0.7), (0.005, 0.7), (0.02, 0.7), (0.01, 0.4), (0.01, 1.0)]
+CROSS = [(0.02, 0.7), (0.01, 0.7), (0.04, 0.7), (0.02, 0.4), (0.02, 1.0)]
+DELAYED = [(0.01, 0.7), (0.005, 0.7), (0.02, 0.7), (0.01, 0.4), (0.01, 1.0)]  # an old change needs smaller steps
 
 ROWS = {
     "gradients": ("gradients", {}, RATES),
     "gradients, 8 bit": ("gradients", {"coding": "uniform8"}, RATES),
+    "gradients, Muon": ("gradients", {}, RATES),
     "delayed gradients": ("delayed_gradients", {}, RATES),
     "PowerSGD, rank 4": ("powersgd", {"rank": 4}, RATES),
     "1-bit Adam": ("onebit_adam", {"warm_up": 0.2, "beta2": 0.95}, LOW),
@@ -57,15 +59,23 @@ ROWS = {
     "local SGD, H 16": ("local_sgd", {"H": 16}, RATES),
     "DiLoCo, H 16": ("diloco", {"H": 16}, CROSS),
     "DiLoCo, H 16, 8 bit": ("diloco", {"H": 16, "coding": "uniform8"}, CROSS),
+    "DiLoCo, H 16, E3M0": ("diloco", {"H": 16, "coding": "e3m0"}, CROSS),
+    "DiLoCo, H 16, Muon": ("diloco", {"H": 16}, CROSS),
     "DiLoCo, H 40": ("diloco", {"H": 40}, CROSS),
     "Streaming, H 16, E3M0": ("streaming", {"H": 16, "fragments": 4, "tau": 2, "coding": "e3m0"}, CROSS),
-    "delayed DiLoCo, H 16": ("delayed", {"H": 16}, CROSS),
-    "eager DiLoCo, H 16": ("eager", {"H": 16}, CROSS),
-    "delayed Nesterov, H 16": ("delayed_nesterov", {"H": 16, "N": PEERS}, CROSS),
+    "delayed DiLoCo, H 16": ("delayed", {"H": 16}, DELAYED),
+    "eager DiLoCo, H 16": ("eager", {"H": 16}, DELAYED),
+    "delayed Nesterov, H 16": ("delayed_nesterov", {"H": 16, "N": PEERS}, DELAYED),
     "SparseLoCo, H 16": ("sparseloco", {"H": 16, "topk": 16, "chunk": 32}, CROSS),
     "NoLoCo, H 16": ("noloco", {"H": 16, "mu": 0.5}, CROSS),
     "SPARTA, 5 %": ("partial", {"H": 1, "share": 0.05}, RATES),
 }
+
+
+# Rows that are trained once more for four times as many steps, at the rate of the search.
+LONGER = ("gradients", "gradients, Muon", "local SGD, H 16", "DiLoCo, H 16, 8 bit", "DiLoCo, H 16, Muon",
+          "Streaming, H 16, E3M0")
+LONGER_STEPS = 4 * STEPS
 
 
 # --- runs --------------------------------------------------------------------------------------
@@ -79,7 +89,8 @@ def run_of(row, trial, steps, seed, klass, evaluations):
         outer["warm_up"] = round(outer["warm_up"] * steps)
     if trial[1] is not None:
         outer["nu"] = trial[1]
-    return {**COMMON, **CLASSES[klass], "algorithm": algorithm, "outer": outer, "lr": trial[0], "steps": steps,
+    inner = "muon" if row.endswith("Muon") else "adamw"
+    return {**COMMON, **CLASSES[klass], "inner": inner, "algorithm": algorithm, "outer": outer, "lr": trial[0], "steps": steps,
             "seed": seed, "evaluate": steps * PEERS // evaluations}
 
 
@@ -152,6 +163,12 @@ def do_row(args, row, cost):
         # What is under way at an evaluation is counted when it arrives.
         assert abs(evaluated(log)[-1]["bytes"] / PEERS / result["bytes"][-1] - 1) < 0.1
         result["classes"][klass] = class_of(log)
+    if row in LONGER:
+        result["longer"] = []
+        for seed in SEEDS:
+            log, spent = do(args, f"longer {row} {seed}", run_of(row, trial, LONGER_STEPS, seed, "fibre", 1))
+            cost.append(spent)
+            result["longer"].append(rounded(evaluated(log)[-1]["loss"]))
     return result
 
 
@@ -186,8 +203,8 @@ def run(args):
 
 
 def store(rows, cost):
-    stored = {"peers": PEERS, "batch": BATCH, "steps": STEPS, "search_steps": SEARCH_STEPS, "seeds": SEEDS, "rows": rows,
-              "runs": len(cost), "cpu_s": rounded(sum(c["cpu_s"] for c in cost), 4),
+    stored = {"peers": PEERS, "batch": BATCH, "steps": STEPS, "search_steps": SEARCH_STEPS, "longer_steps": LONGER_STEPS,
+              "seeds": SEEDS, "rows": rows, "runs": len(cost), "cpu_s": rounded(sum(c["cpu_s"] for c in cost), 4),
               "wall_s": rounded(sum(c["wall_s"] for c in cost), 4)}
     STORED.write_text(json.dumps(stored, indent=1) + "\n")
 
@@ -242,7 +259,8 @@ def tables(stored):
     base_loss = statistics.mean(c[-1] for c in base["curves"])
     target = 1.02 * statistics.mean(c[-1] for c in rows[AIM]["curves"])
     computing = {k: stored["steps"] * BATCH * CLASSES[k]["sample_ms"] / 1000 for k in CLASSES}
-    search, samples, bytes_, time_, until, use = [], [], [], [], [], []
+    longer_base = statistics.mean(base["longer"])
+    search, samples, bytes_, time_, until, use, longer = [], [], [], [], [], [], []
     for name, row in rows.items():
         losses = [c[-1] for c in row["curves"]]
         search.append([name, ", ".join(
@@ -250,6 +268,9 @@ def tables(stored):
             f"{'-' if t['loss'] is None else format(t['loss'], '.3f')}" for t in row["trials"]),
             f"{row['lr']:g}{'' if row['nu'] is None else ' / ' + format(row['nu'], 'g')}"])
         mean = statistics.mean(losses) if None not in losses else None
+        if "longer" in row:
+            longer.append([name, plus_minus(losses, 3), f"{100 * (mean / base_loss - 1):+.1f} %", plus_minus(row["longer"], 3),
+                           f"{100 * (statistics.mean(row['longer']) / longer_base - 1):+.1f} %"])
         samples.append([name, plus_minus(losses, 3), "-" if mean is None else f"{100 * (mean / base_loss - 1):+.1f} %",
                         f"{row['bytes'][-1] / stored['steps'] / 1000:.2f}", f"{base['bytes'][-1] / row['bytes'][-1]:.1f}"])
         bytes_.append([name] + [plus_minus([reached(row["bytes"], c, share * base["bytes"][-1]) for c in row["curves"]], 3)
@@ -268,6 +289,8 @@ def tables(stored):
                         ", ".join(f"*{r}*" for r in ROWS if r not in rows) + "."),
         "search": table(["row", "rate (or inner rate / ν): held-out loss", "taken"], search),
         "samples": table(["row", "held-out loss", "against gradients", "KB sent, a peer and step", "times fewer"], samples),
+        "longer": table(["row", f"{stored['steps']} steps", "against gradients", f"{stored['longer_steps']} steps",
+                         "against gradients"], longer),
         "bytes": table(["row", *(f"{100 * b:g} % of the bytes" for b in BUDGETS)], bytes_),
         "time": table(["row", *(f"{k}, {SLACK * computing[k]:.1f} s" for k in classes)], time_),
         "until": f"Within 2 % of the last loss of *{AIM}*, that is {target:.3f}:\n\n" + table(["row", *(f"{k}, s" for k in classes)], until),
