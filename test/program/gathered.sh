@@ -1,7 +1,6 @@
 #!/bin/sh
-# gathered.sh - algorithms whose messages each peer takes as they are, by `potluck train` over loopback: a training that
-# is stopped goes on bit for bit; of three trainers one comes late and one is killed, and those that are left are equal
-# bit for bit.
+# gathered.sh - every algorithm by `potluck train` over loopback: a training that is stopped goes on bit for bit. Of three
+# trainers whose messages are gathered one comes late and one is killed, and those that are left are equal bit for bit.
 . "$(dirname "$0")/three_trainers.inc"
 
 # --- one peer, stopped and resumed ---
@@ -10,8 +9,9 @@ alone() { # folder, options...
     "$POTLUCK" train --quiet --run alone --listen /ip4/127.0.0.1/tcp/0 --config test/program/tiny.json --limit 64 --threads 1 \
         --inner-steps 4 --target-batch 8 --batch 8 --no-check --keep 0 --lr 0.001 --out "$work/$out" "$@" >/dev/null 2>>"$work/log"
 }
-for a in sparseloco,topk=8 noloco, partial,share=0.1 delayed_nesterov,N=2 demo,topk=8 dgc,share=0.05 onebit_adam,warm_up=5 \
-    streaming,fragments=2,tau=1 delayed, eager, delayed_gradients,; do
+algorithms="sparseloco,topk=8 noloco, partial,share=0.1 delayed_nesterov,N=2 demo,topk=8 dgc,share=0.05 onebit_adam,warm_up=5
+    streaming,fragments=2,tau=1 delayed, eager, delayed_gradients, gradients, powersgd, powersgd_own, local_sgd, diloco,"
+for a in $algorithms; do
     name=${a%%,*} settings=${a#*,}
     check "$name trains" alone "$name" --algorithm "$name" --algorithm-settings "$settings" --steps 12 --save-every 4
     mkdir "$work/$name.two"
@@ -21,6 +21,9 @@ for a in sparseloco,topk=8 noloco, partial,share=0.1 delayed_nesterov,N=2 demo,t
     check "$name, bit for bit" cmp "$work/$name/checkpoint-000012.safetensors" "$work/$name.two/checkpoint-000012.safetensors"
     check "$name has losses" sh -c "! grep -E '\"loss\": *0[,}.]' '$work/$name/log.jsonl'"
 done
+"$POTLUCK" train --run r --algorithm none --out "$work/no" 2>&1 | sed 's/.*is not one of //' | tr -s ', ' '\n' | sort >"$work/known"
+for a in $algorithms; do echo "${a%%,*}"; done | sort >"$work/played"
+check "these are all algorithms" cmp "$work/known" "$work/played"
 refuses 2 "expected a number from 1" "$POTLUCK" train --run r --algorithm sparseloco --algorithm-settings topk=0 --config test/program/tiny.json --out "$work/no"
 refuses 2 "takes neither --robust nor --client-mode" "$POTLUCK" train --run r --algorithm demo --client-mode --join /ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN --config test/program/tiny.json --out "$work/no" --no-check
 refuses 1 "3 fragments" "$POTLUCK" train --run r --algorithm streaming --inner-steps 4 --algorithm-settings fragments=3 \
