@@ -116,6 +116,15 @@ static void two_rounds(void **state)
         /* P (40,4), and Q (100,4) with the 1000 values as they are. */
         assert_int_equal(peers[0].report.values, (ROWS + COLUMNS) * RANK + 1000);
         assert_int_equal(peers[0].report.received, peers[0].report.values);
+        { /* the formula's 4 k (a + b) a matrix and 4 a value of the rest, from all but one to a
+             part's owner and back; heads of messages add little */
+            const double formula = 2.0 * (double)(count - 1) * sizeof(float) *
+                                   ((ROWS + COLUMNS) * RANK + 1000);
+            double sent = 0;
+            for (size_t i = 0; i < count; i++) sent += (double)peers[i].report.bytes_out;
+            if (sent < formula || sent > 1.1 * formula)
+                fail_msg("%g bytes, expected %g", sent, formula);
+        }
     }
 }
 
