@@ -30,6 +30,42 @@ static int has_server(const struct pl_outer *o)
     return o->algorithm == pl_outer_find("onebit_adam");
 }
 
+/* --- groups ----------------------------------------------------------------------------------- */
+
+/* NoLoCo: the size of the groups that are drawn in each epoch; else 0. */
+int gather_drawn_group(const struct pl_collaborative *c)
+{
+    const struct pl_outer *o = c->outer.state;
+    return c->outer.gathers && o->algorithm->exchange == PL_OUTER_GROUP ? o->setup.group : 0;
+}
+
+/* Where each peer sends to each other one, groups have a limit. */
+size_t gather_group_size(const struct pl_collaborative *c)
+{
+    if (!c->outer.gathers) return c->o.group_size;
+    if (gather_drawn_group(c))
+        return (size_t)gather_drawn_group(c) + 1; /* those left over are in larger ones */
+    return c->o.group_size && c->o.group_size < AVERAGER_GATHER_PEERS_MAX
+               ? c->o.group_size
+               : AVERAGER_GATHER_PEERS_MAX;
+}
+
+/* Peers of two groups make different steps, and nothing brings them together again. */
+static void warn_if_split(struct pl_collaborative *c)
+{
+    const size_t most = gather_group_size(c);
+    struct training_view v;
+    struct pl_err text;
+    training_get_view(c->training, &v);
+    if (c->outer.is_split || gather_drawn_group(c) || !most || v.peers <= most) return;
+    c->outer.is_split = 1;
+    pl_fail(&text, PL_OK,
+            "the run has %zu peers, and %s gathers the messages of at most %zu: peers of different "
+            "groups drift apart. diloco or local_sgd has no such limit",
+            v.peers, c->o.algorithm, most);
+    collaborative_warn(c, text.text);
+}
+
 /* --- the digest of the parameters ------------------------------------------------------------- */
 
 /* A hash of the values that are equal, bit for bit, at all peers: phi, or x where gradients travel.
@@ -113,6 +149,7 @@ uint8_t *gather_message(struct pl_collaborative *c, const struct pl_outer_messag
 {
     uint8_t *data = malloc(GATHER_DIGEST_BYTES + own->bytes);
     uint64_t digest;
+    warn_if_split(c);
     if (!data || digest_of(c, &digest)) {
         free(data);
         return NULL;

@@ -58,6 +58,7 @@ struct outer_training {
     struct pl_outer *own;
     int has_local_steps; /* its rounds are of changes of the parameters, not of gradients */
     int gathers;         /* peers take each other's messages */
+    int is_split;        /* the user knows that the run is too large for one group */
     int is_new;          /* another peer's state, and no inner step since */
     int overlaps;        /* while local steps go on */
     struct overlapped overlap;
@@ -176,6 +177,10 @@ int overlap_take_step(struct pl_collaborative *c, struct pl_err *err);
 /* --- optimizer_gather.c */
 
 #define GATHER_DIGEST_BYTES 8 /* in front of each message */
+
+/* The most peers of a group, and those of a drawn one; 0: groups are not drawn. */
+size_t gather_group_size(const struct pl_collaborative *c);
+int gather_drawn_group(const struct pl_collaborative *c);
 
 /* Our message as it travels, behind the digest of our parameters; the caller frees it. */
 uint8_t *gather_message(struct pl_collaborative *c, const struct pl_outer_message *own);

@@ -104,23 +104,6 @@ static int recompute(void *context, const struct peer_id *peer, const struct ver
     return rc ? rc : back;
 }
 
-/* NoLoCo: the size of the groups that are drawn in each epoch; else 0. */
-static int drawn_group(const struct pl_collaborative *c)
-{
-    const struct pl_outer *o = c->outer.state;
-    return c->outer.gathers && o->algorithm->exchange == PL_OUTER_GROUP ? o->setup.group : 0;
-}
-
-/* Where each peer sends to each other one, groups have a limit. */
-static size_t group_size(const struct pl_collaborative *c)
-{
-    if (!c->outer.gathers) return c->o.group_size;
-    if (drawn_group(c)) return (size_t)drawn_group(c) + 1; /* those left over are in larger ones */
-    return c->o.group_size && c->o.group_size < AVERAGER_GATHER_PEERS_MAX
-               ? c->o.group_size
-               : AVERAGER_GATHER_PEERS_MAX;
-}
-
 static int open_averagers(struct pl_collaborative *c, const char *run, struct pl_err *err)
 {
     const struct optimizer_state *state = c->trainer.state;
@@ -142,7 +125,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
                                                  : o->target_batch,
         .local_steps = c->outer.has_local_steps,
         .gathers = c->outer.gathers ? o->algorithm : NULL,
-        .drawn_group = drawn_group(c),
+        .drawn_group = gather_drawn_group(c),
         .powersgd = collaborative_is_powersgd(o),
         .feedback = strcmp(o->algorithm, "powersgd_own") ? FACTORS_GROUP : FACTORS_OWN,
         .min_peers = o->min_peers,
@@ -151,7 +134,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .averaging_timeout = o->averaging_timeout,
         .allreduce_timeout = o->allreduce_timeout,
         .average_state_every = o->average_state_every,
-        .group_size = group_size(c),
+        .group_size = gather_group_size(c),
         .group_bits = o->group_bits,
         .bandwidth = o->bandwidth,
         .clip = o->clip,

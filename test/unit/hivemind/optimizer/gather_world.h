@@ -23,7 +23,7 @@ struct peer {
     _Atomic size_t group[EPOCHS_MAX + 1];
     float at[STEPS_MAX + 1][N], phi[STEPS_MAX + 1][N]; /* overlapped: after each inner step */
     int64_t last;                                      /* of these steps */
-    int loads, failed, diverged;
+    int loads, failed, diverged, split;
     int is_left_out, is_back; /* it has diverged; and has taken a state since */
     int spoils;               /* its phi, before the third outer step */
     int64_t loaded_epoch;
@@ -39,6 +39,7 @@ struct play {
     int peers;               /* that the target batch is for */
     double matchmaking_time; /* s; 0: 2 */
     int step_ms;             /* between inner steps; 0: 20 */
+    size_t group_size;       /* most peers of a group; 0: the usual */
     char address[256];
     int known, first_steps;
     _Atomic int64_t last_epoch; /* trainers stop there */
@@ -94,6 +95,7 @@ static void report(void *context, const struct pl_collaborative_event *e)
     }
     if (e->kind == PL_COLLABORATIVE_WARNING) {
         p->diverged += strstr(e->text, "diverged") != NULL;
+        p->split += strstr(e->text, "drift apart") != NULL;
         p->is_left_out |= strstr(e->text, "our parameters have diverged") != NULL;
         p->failed += strstr(e->text, "no outer step") || strstr(e->text, "no step");
         printf("peer %d: %s\n", p->number, e->text);
@@ -117,6 +119,7 @@ static struct peer *new_peer(struct play *w, int number)
                                           .algorithm_settings = w->algorithm->settings,
                                           .inner_steps = INNER,
                                           .target_batch = w->peers * SAMPLES,
+                                          .group_size = w->group_size,
                                           .lr = RATE,
                                           .step = sgd,
                                           .matchmaking_time = w->matchmaking_time,

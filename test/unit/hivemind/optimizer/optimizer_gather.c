@@ -46,6 +46,24 @@ static void a_diverged_peer_resynchronizes(void **state)
     resynchronize(&algorithms[0]);
 }
 
+/* Three peers, groups of two. */
+static void a_run_of_several_groups_is_reported(void **state)
+{
+    struct play w = { .algorithm = &algorithms[0], .peers = 3, .group_size = 2, .last_epoch = 3 };
+    int reports = 0;
+    (void)state;
+    for (int r = 0; r < 3; r++) new_peer(&w, r);
+    note(&w.first_steps);
+    for (int r = 0; r < 3; r++) pthread_create(&w.p[r]->thread, NULL, train, w.p[r]);
+    for (int r = 0; r < 3; r++) {
+        pthread_join(w.p[r]->thread, NULL);
+        assert_true(w.p[r]->split <= 1);
+        reports += w.p[r]->split;
+    }
+    assert_true(reports >= 1);
+    for (int r = 2; r >= 0; r--) close_peer(w.p[r]);
+}
+
 static void *make_step(void *context)
 {
     struct peer *p = context;
@@ -121,6 +139,7 @@ int main(void)
         cmocka_unit_test(alone_equals_the_reference),
         cmocka_unit_test(two_peers_equal_the_reference),
         cmocka_unit_test(a_diverged_peer_resynchronizes),
+        cmocka_unit_test(a_run_of_several_groups_is_reported),
         cmocka_unit_test(failed_round_keeps_local_work),
         cmocka_unit_test(refused_options),
     };
