@@ -228,6 +228,7 @@ struct table {
     int optional, length;
     size_t wrong_crc;           /* of this page, counted from 1 */
     int64_t rows, chunk_values; /* -1: as many as rows */
+    int64_t begin, chunk_bytes; /* where its pages lie; 0: where they do */
     const char *elsewhere;      /* the file of the column chunk; NULL: this one */
     size_t pages;
     struct page page[6];
@@ -281,8 +282,8 @@ static void put_file(struct pl_buffer *b, const struct table *t)
     pl_thrift_put_field(b, &chunk, 3, THRIFT_STRUCT);
     pl_thrift_put_i32(b, &meta, 4, PL_CODEC_NONE);
     pl_thrift_put_i64(b, &meta, 5, t->chunk_values == -1 ? t->rows : t->chunk_values);
-    pl_thrift_put_i64(b, &meta, 7, (int64_t)end - 4);
-    pl_thrift_put_i64(b, &meta, 9, 4);
+    pl_thrift_put_i64(b, &meta, 7, t->chunk_bytes ? t->chunk_bytes : (int64_t)end - 4);
+    pl_thrift_put_i64(b, &meta, 9, t->begin ? t->begin : 4);
     pl_thrift_put_stop(b);
     pl_thrift_put_stop(b);
     pl_thrift_put_i64(b, &group, 3, t->rows);
@@ -647,6 +648,67 @@ static int open_schema(int depth, int children_of_last)
     return rc;
 }
 
+/* Opens a table without reading it. *bytes: of its file. */
+static int open_table(const struct table *t, int64_t *bytes, int *nested)
+{
+    struct pl_buffer b = { 0 };
+    struct pl_source *source;
+    struct parquet *p;
+    put_file(&b, t);
+    assert_int_equal(pl_source_memory(&source, "test", b.data, b.bytes, &err), PL_OK);
+    int rc = pl_parquet_open(&p, source, &err);
+    if (!rc) *nested = p->column[0].nested;
+    *bytes = (int64_t)b.bytes;
+    pl_parquet_close(p);
+    pl_source_close(source);
+    pl_buffer_clear(&b);
+    return rc;
+}
+
+/* A chunk's pages lie behind the first magic and before the end of the file. One without values has
+ * no pages, wherever they are said to be. */
+static void chunks_lie_within_the_file(void **state)
+{
+    static const char zeros[200];
+    struct table far = TABLE(PARQUET_INT32, 1, PAGE(PAGE_DATA, 50, PLAIN, zeros));
+    int64_t size, same;
+    int nested;
+    far.begin = far.chunk_bytes = 100; /* numbers of two bytes, as those below */
+    (void)open_table(&far, &size, &nested);
+    const struct {
+        int64_t begin, bytes, values;
+        int rc;
+    } cases[] = { { 70, size - 70, 1, PL_OK }, { 70, size - 69, 1, PL_EFORMAT },
+                  { size, 64, 1, PL_EFORMAT }, { size + 1, 64, 1, PL_EFORMAT },
+                  { 4, 64, 1, PL_OK },         { 3, 64, 1, PL_EFORMAT },
+                  { -70, 64, 1, PL_EFORMAT },  { 64, -70, 1, PL_EFORMAT },
+                  { 64, 64, -2, PL_EFORMAT },  { 3, -70, 0, PL_OK } };
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        far.begin = cases[i].begin;
+        far.chunk_bytes = cases[i].bytes;
+        far.chunk_values = cases[i].values;
+        far.rows = cases[i].values == 0 ? 0 : 1;
+        if (open_table(&far, &same, &nested) != cases[i].rc) fail_msg("case %zu: %s", i, err.text);
+        if (cases[i].rc) check_message("a column chunk outside the file");
+        if (i < 4) assert_int_equal(same, size);
+    }
+}
+
+/* Repeated columns are there, but cannot be read; there is no fourth kind. */
+static void kinds_of_repetition(void **state)
+{
+    struct table t = TABLE(PARQUET_INT32, 1, PAGE(PAGE_DATA, 1, PLAIN, "\1\0\0\0"));
+    int64_t size;
+    int nested;
+    for (t.optional = 0; t.optional < 3; t.optional++) {
+        assert_int_equal(open_table(&t, &size, &nested), PL_OK);
+        assert_int_equal(nested, t.optional == 2);
+    }
+    assert_int_equal(open_table(&t, &size, &nested), PL_EFORMAT);
+    t.optional = -1;
+    assert_int_equal(open_table(&t, &size, &nested), PL_EFORMAT);
+}
+
 /* Groups nest at most 32 deep, and every element is somebody's child. */
 static void schemas_have_a_depth(void **state)
 {
@@ -680,6 +742,8 @@ int main(void)
         cmocka_unit_test(pages_and_rows),
         cmocka_unit_test(sizes_of_pages),
         cmocka_unit_test(schemas_have_a_depth),
+        cmocka_unit_test(chunks_lie_within_the_file),
+        cmocka_unit_test(kinds_of_repetition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
