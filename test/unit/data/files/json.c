@@ -1,20 +1,32 @@
 /* json.c - JSON that cannot be read, whole numbers at their bounds, and what is reported once. */
 #include "data/files/json.h"
+#include "test/unit/data/exact_bytes.h"
 #include "test/unit/unit.h"
+
+/* A text that ends at an inaccessible page. */
+static json_t *load(const char *text, json_error_t *why)
+{
+    uint8_t *exact = exact_copy(text, strlen(text));
+    json_t *v;
+    assert_non_null(exact);
+    v = pl_json_load((const char *)exact, strlen(text), JSON_DECODE_ANY, why);
+    exact_free(exact, strlen(text));
+    return v;
+}
 
 static void texts(void **state)
 {
     static const char *const good[] = { "{}", "[1, 2]", "\"text\"", "37", "null" }, *const bad[] = {
-        "", "{", "{\"a\":}", "[1 2]", "{} {}", "\"text"
+        "", "{", "{\"a\":}", "[1 2]", "{} {}", "\"text", "\"text\\"
     };
     json_error_t why;
     for (size_t i = 0; i < PL_COUNT(good); i++) {
-        json_t *v = pl_json_load(good[i], strlen(good[i]), JSON_DECODE_ANY, NULL);
+        json_t *v = load(good[i], NULL);
         assert_non_null(v);
         json_decref(v);
     }
     for (size_t i = 0; i < PL_COUNT(bad); i++) {
-        assert_null(pl_json_load(bad[i], strlen(bad[i]), JSON_DECODE_ANY, &why));
+        assert_null(load(bad[i], &why));
         assert_int_equal(pl_json_status(), PL_EFORMAT);
         assert_true(strlen(why.text) > 0);
     }
