@@ -666,7 +666,7 @@ static int open_table(const struct table *t, int64_t *bytes, int *nested)
 }
 
 /* A chunk's pages lie behind the first magic and before the end of the file. One without values has
- * no pages, wherever they are said to be. */
+ * no pages, wherever its offset points. */
 static void chunks_lie_within_the_file(void **state)
 {
     static const char zeros[200];
