@@ -227,17 +227,19 @@ static void a_table_as_img2dataset_makes_them(void **state)
 {
     struct captions c;
     struct pl_image image, back;
-    void *png;
-    size_t n;
+    void *png[2]; /* of the first table's pictures, and of the last one's */
+    size_t n[2];
     uint64_t bytes;
     assert_int_equal(pl_image_init(&image, 3, 2, 3), PL_OK);
-    image.pixels[4] = 200;
-    assert_int_equal(pl_image_encode_png(&png, &n, &image), PL_OK);
+    for (int i = 0; i < 2; i++) {
+        image.pixels[4] = (uint8_t)(100 * (i + 1));
+        assert_int_equal(pl_image_encode_png(&png[i], &n[i], &image), PL_OK);
+    }
     mkdir(at("tables"), 0755);
-    write_table("tables/a.parquet", "jpg", png, n);
+    write_table("tables/a.parquet", "jpg", png[0], n[0]);
     /* metadata that img2dataset writes next to a tar: no pictures */
-    write_table("tables/b.parquet", "sha256", png, n);
-    write_table("tables/c.parquet", "png", png, n);
+    write_table("tables/b.parquet", "sha256", png[0], n[0]);
+    write_table("tables/c.parquet", "png", png[1], n[1]);
     assert_int_equal(pl_captions_read(&c, at("tables"), &err), PL_OK);
     assert_int_equal(c.count, 6);
     assert_int_equal(c.uncaptioned, 4); /* null and not UTF-8, in two tables */
@@ -254,7 +256,8 @@ static void a_table_as_img2dataset_makes_them(void **state)
             continue;
         }
         assert_int_equal(rc, PL_OK);
-        assert_int_equal(bytes, n);
+        assert_int_equal(bytes, n[i / 3]);
+        image.pixels[4] = (uint8_t)(100 * (i / 3 + 1));
         assert_memory_equal(back.pixels, image.pixels, 18);
         pl_image_clear(&back);
     }
@@ -264,7 +267,7 @@ static void a_table_as_img2dataset_makes_them(void **state)
     put("tables/d.parquet", "noise");
     assert_int_equal(pl_captions_read(&c, at("tables"), &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "d.parquet: "));
-    free(png);
+    for (int i = 0; i < 2; i++) free(png[i]);
     pl_image_clear(&image);
 }
 
