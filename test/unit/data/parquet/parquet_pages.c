@@ -226,6 +226,7 @@ struct page {
 struct table {
     enum parquet_type type;
     int optional, length;
+    int converted;              /* the older name of its logical type, and one more; 0: none */
     size_t wrong_crc;           /* of this page, counted from 1 */
     int64_t rows, chunk_values; /* -1: as many as rows */
     int64_t begin, chunk_bytes; /* where its pages lie; 0: where they do */
@@ -274,6 +275,7 @@ static void put_file(struct pl_buffer *b, const struct table *t)
     if (t->length) pl_thrift_put_i32(b, &leaf, 2, t->length);
     pl_thrift_put_i32(b, &leaf, 3, t->optional);
     pl_thrift_put_string(b, &leaf, 4, "x");
+    if (t->converted) pl_thrift_put_i32(b, &leaf, 6, t->converted - 1);
     pl_thrift_put_stop(b);
     pl_thrift_put_i64(b, &last, 3, t->rows);
     pl_thrift_put_list(b, &last, 4, THRIFT_STRUCT, 1);
@@ -648,8 +650,8 @@ static int open_schema(int depth, int children_of_last)
     return rc;
 }
 
-/* Opens a table without reading it. *bytes: of its file. */
-static int open_table(const struct table *t, int64_t *bytes, int *nested)
+/* Opens a table without reading it. *bytes: of its file. text may be NULL. */
+static int open_table(const struct table *t, int64_t *bytes, int *nested, int *text)
 {
     struct pl_buffer b = { 0 };
     struct pl_source *source;
@@ -658,6 +660,7 @@ static int open_table(const struct table *t, int64_t *bytes, int *nested)
     assert_int_equal(pl_source_memory(&source, "test", b.data, b.bytes, &err), PL_OK);
     int rc = pl_parquet_open(&p, source, &err);
     if (!rc) *nested = p->column[0].nested;
+    if (!rc && text) *text = p->column[0].text;
     *bytes = (int64_t)b.bytes;
     pl_parquet_close(p);
     pl_source_close(source);
@@ -674,7 +677,7 @@ static void chunks_lie_within_the_file(void **state)
     int64_t size, same;
     int nested;
     far.begin = far.chunk_bytes = 100; /* numbers of two bytes, as those below */
-    (void)open_table(&far, &size, &nested);
+    (void)open_table(&far, &size, &nested, NULL);
     const struct {
         int64_t begin, bytes, values;
         int rc;
@@ -688,9 +691,22 @@ static void chunks_lie_within_the_file(void **state)
         far.chunk_bytes = cases[i].bytes;
         far.chunk_values = cases[i].values;
         far.rows = cases[i].values == 0 ? 0 : 1;
-        if (open_table(&far, &same, &nested) != cases[i].rc) fail_msg("case %zu: %s", i, err.text);
+        if (open_table(&far, &same, &nested, NULL) != cases[i].rc)
+            fail_msg("case %zu: %s", i, err.text);
         if (cases[i].rc) check_message("a column chunk outside the file");
         if (i < 4) assert_int_equal(same, size);
+    }
+}
+
+/* Files of before 2018 name a text by its converted type alone: 0 is UTF8, 1 is MAP. */
+static void texts_of_older_files(void **state)
+{
+    struct table t = TABLE(PARQUET_BYTES, 1, PAGE(PAGE_DATA, 1, PLAIN, "\1\0\0\0x"));
+    int64_t size;
+    int nested, text;
+    for (t.converted = 0; t.converted < 3; t.converted++) {
+        assert_int_equal(open_table(&t, &size, &nested, &text), PL_OK);
+        assert_int_equal(text, t.converted == 1);
     }
 }
 
@@ -701,12 +717,12 @@ static void kinds_of_repetition(void **state)
     int64_t size;
     int nested;
     for (t.optional = 0; t.optional < 3; t.optional++) {
-        assert_int_equal(open_table(&t, &size, &nested), PL_OK);
+        assert_int_equal(open_table(&t, &size, &nested, NULL), PL_OK);
         assert_int_equal(nested, t.optional == 2);
     }
-    assert_int_equal(open_table(&t, &size, &nested), PL_EFORMAT);
+    assert_int_equal(open_table(&t, &size, &nested, NULL), PL_EFORMAT);
     t.optional = -1;
-    assert_int_equal(open_table(&t, &size, &nested), PL_EFORMAT);
+    assert_int_equal(open_table(&t, &size, &nested, NULL), PL_EFORMAT);
 }
 
 /* Groups nest at most 32 deep, and every element is somebody's child. */
@@ -744,6 +760,7 @@ int main(void)
         cmocka_unit_test(schemas_have_a_depth),
         cmocka_unit_test(chunks_lie_within_the_file),
         cmocka_unit_test(kinds_of_repetition),
+        cmocka_unit_test(texts_of_older_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,6 +170,27 @@ static void resumed_corpus_is_the_same(void **state)
     pl_corpus_close(d);
 }
 
+/* A buffer that is not stated holds CORPUS_BUFFER windows: the same are drawn. */
+static void usual_buffer(void **state)
+{
+    const char *list[] = { a };
+    struct corpus_options usual = with(list, 1, 3), stated = usual;
+    struct corpus *c, *d;
+    int32_t x[3], y[3];
+    write_text(a, "{\"text\":\"one two three four\"}\n{\"text\":\"five six seven\"}\n");
+    usual.buffer = 0;
+    stated.buffer = CORPUS_BUFFER;
+    assert_int_equal(pl_corpus_open(&c, &usual, &err), PL_OK);
+    assert_int_equal(pl_corpus_open(&d, &stated, &err), PL_OK);
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(pl_corpus_next(c, x, &err), PL_OK);
+        assert_int_equal(pl_corpus_next(d, y, &err), PL_OK);
+        assert_memory_equal(x, y, sizeof x);
+    }
+    pl_corpus_close(c);
+    pl_corpus_close(d);
+}
+
 static void damaged_files(void **state)
 {
     const char *list[] = { a };
@@ -201,9 +222,13 @@ static void damaged_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_without_gaps),       cmocka_unit_test(a_gzip_file),
-        cmocka_unit_test(pages_of_plain_text),        cmocka_unit_test(every_third_is_held_out),
-        cmocka_unit_test(resumed_corpus_is_the_same), cmocka_unit_test(damaged_files),
+        cmocka_unit_test(windows_without_gaps),
+        cmocka_unit_test(a_gzip_file),
+        cmocka_unit_test(pages_of_plain_text),
+        cmocka_unit_test(every_third_is_held_out),
+        cmocka_unit_test(resumed_corpus_is_the_same),
+        cmocka_unit_test(damaged_files),
+        cmocka_unit_test(usual_buffer),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
