@@ -124,12 +124,18 @@ static void check_shards(const char *out, size_t rows)
 {
     int i = 0;
     for (size_t k = 0; k * rows < PICTURES; k++) {
-        char name[32], *path;
+        char name[32], origin[128], *path;
         struct shard *s;
         struct shard_row row;
         snprintf(name, sizeof name, "s-%05zu.parquet", k);
         path = pl_path_join(out, name);
         assert_int_equal(pl_shard_open(&s, path, &err), PL_OK);
+        /* Which pictures it was made of, and how: the same are not encoded again. */
+        snprintf(origin, sizeof origin,
+                 "{\"side\": 8, \"grid\": 4, \"codes\": 300, \"codec\": \"id\", \"first\": %zu, "
+                 "\"entries\": %zu, \"list\": \"",
+                 k * rows, k * rows + rows < PICTURES ? rows : PICTURES - k * rows);
+        assert_memory_equal(pl_shard_meta(s, "potluck"), origin, strlen(origin));
         while (!pl_shard_next(s, &row, &err)) {
             int32_t want[CELLS];
             char caption[32];
