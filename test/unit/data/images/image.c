@@ -400,6 +400,29 @@ static void figure_of_pictures(void **state)
     free(text);
 }
 
+/* A palette's colors are not mixed, however often the picture is resized. */
+static void palettes_stay_palettes(void **state)
+{
+    static const int sides[] = { 4, 9, 3 }; /* as large, larger, smaller */
+    for (int indexed = 0; indexed < 2; indexed++) {
+        struct pl_image image, next;
+        int mixed = 0;
+        assert_int_equal(pl_image_init(&image, 4, 4, 1), PL_OK);
+        image.indexed = indexed;
+        for (int k = 0; k < 16; k++) image.pixels[k] = k % 2 ? 200 : 10;
+        for (size_t i = 0; i < PL_COUNT(sides); i++) {
+            assert_int_equal(pl_resize(&next, &image, sides[i], sides[i], PL_BICUBIC), PL_OK);
+            pl_image_clear(&image);
+            image = next;
+            assert_int_equal(image.indexed, indexed);
+            for (int k = 0; k < sides[i] * sides[i]; k++)
+                mixed += image.pixels[k] != 10 && image.pixels[k] != 200;
+        }
+        assert_int_equal(mixed > 0, !indexed);
+        pl_image_clear(&image);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +440,7 @@ int main(void)
         cmocka_unit_test(pictures_of_a_folder),
         cmocka_unit_test(figures_of_strange_lines),
         cmocka_unit_test(figure_of_pictures),
+        cmocka_unit_test(palettes_stay_palettes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
