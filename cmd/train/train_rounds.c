@@ -21,9 +21,11 @@ int train_rounds_rank(const struct train_rounds *r)
 int train_rounds_load(struct train_rounds *r, struct pl_collaborative *c, int64_t epoch,
                       struct pl_err *err)
 {
+    const int64_t behind = pl_collaborative_epoch(c) - epoch;
     int rc = PL_OK;
-    if (r->data)
-        rc = collaborative_load_factors(c, r->data, r->n, pl_collaborative_epoch(c) - epoch, err);
+    if (r->data) rc = collaborative_load_factors(c, r->data, r->n, behind, err);
+    /* Behind the others, of another rank than theirs: as a newcomer, without an error. */
+    if (rc == PL_EUSE && behind) rc = PL_OK;
     drop(r);
     r->from = c;
     return rc;
