@@ -69,6 +69,7 @@ int collaborative_check_options(const struct pl_collaborative_run *run,
     if (o->powersgd_rank < 0 || o->powersgd_rank > FACTORS_RANK_MAX)
         return pl_fail(err, PL_EUSE, "PowerSGD of rank %d: expected 1 to %d", o->powersgd_rank,
                        FACTORS_RANK_MAX);
+    /* A common step that comes after H local ones is rare enough to be waited for. */
     if (!collaborative_averages_gradients(o) && (o->delay || o->verify))
         return pl_fail(
             err, PL_EUSE,
@@ -79,8 +80,10 @@ int collaborative_check_options(const struct pl_collaborative_run *run,
         return pl_fail(err, PL_EUSE,
                        "1 to %d inner steps, an outer rate above 0, an outer momentum below 1",
                        INNER_STEPS_MAX);
+    /* Peers report the samples of an outer step: the target batch times H. */
     if (o->target_batch > INT64_MAX / INNER_STEPS_MAX)
         return pl_fail(err, PL_EUSE, "target batch %lld: too large", (long long)o->target_batch);
+    /* The name alone is checked here: each tensor's method follows from its size. */
     if (compression_named(&method, o->compression, 1, PL_WIRE_ADAPTIVE))
         return pl_fail(err, PL_EUSE, "compression '%.40s': unknown method", o->compression);
     if (o->group_bits &&
