@@ -29,6 +29,7 @@
 #define QUICK_PAIRS 1024
 #define BATCH 16 /* of gradients in a swarm the least: four peers of uneven speed bring 24 to 32 */
 #define PEAK 0.0125
+#define TOKEN_NOISE 0.15 /* with local steps; without it the model memorizes: paper/log/demo.md */
 #define QUICK_STEPS 800
 #define FULL_STEPS 4400
 #define GRADIENTS_STEPS 700
@@ -120,6 +121,7 @@ static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
                                       .target_batch = is_local(d) ? LOCAL_BATCH : BATCH,
                                       .limit = (int64_t)d->pairs,
                                       .peak = PEAK,
+                                      .token_noise = is_local(d) ? TOKEN_NOISE : 0,
                                       .seed = d->seed,
                                       .page = !d->no_dash };
     char *newest = NULL, curve[PATH_MAX + 64];

@@ -27,7 +27,7 @@
 #define TRAINERS (PEERS - 1)
 #define LINE_BYTES 65536 /* of a peer's output; its longest line has 600 */
 #define DRAWN 7          /* times: the page draws from the first trainer's checkpoints */
-#define ARGS_MAX 72      /* 61 with every option, the NULL at the end included */
+#define ARGS_MAX 72      /* 63 with every option, the NULL at the end included */
 #define START_LIMIT 30.0 /* s for the bootstrap peer's address */
 #define SHOW_EVERY 0.2   /* s, on a terminal */
 #define SAY_EVERY 10.0   /* s, elsewhere */
@@ -155,7 +155,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     const struct demo_swarm *d = s->d;
     const struct compute *c = d->compute;
     long threads = c->threads ? (long)c->threads : sysconf(_SC_NPROCESSORS_ONLN);
-    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[11][32];
+    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[12][32];
     char *args[ARGS_MAX];
     int n = 0;
     folder_of(s, k, folder, sizeof folder);
@@ -173,6 +173,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     snprintf(number[8], sizeof number[8], "%g", c->gpu_memory / TRAINERS);
     snprintf(number[9], sizeof number[9], "%lld", (long long)d->inner_steps);
     snprintf(number[10], sizeof number[10], "%lld", (long long)(d->steps / DRAWN));
+    snprintf(number[11], sizeof number[11], "%g", d->token_noise);
     train_data_demo(held, sizeof held, "holdout.txt");
 #define ADD(...) \
     do { \
@@ -182,7 +183,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     ADD("potluck", "train", "--run", s->run, "--join", s->address, "--out", folder, "--steps",
         number[0]);
     ADD("--target-batch", number[1], "--batch", "8", "--seed", number[3], "--data-seed", number[5]);
-    ADD("--slow", number[4], "--lr", number[6]);
+    ADD("--slow", number[4], "--lr", number[6], "--token-noise", number[11]);
     ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
     ADD("--activations", "stored", "--threads", number[7], "--keep", "1", "--json", "--quiet");
     /* The first one alone draws for the page, and measures the held-out loss. */

@@ -13,7 +13,8 @@ struct demo_swarm {
     const char *algorithm;         /* as potluck train --algorithm */
     int64_t inner_steps; /* of each peer alone between two rounds; 1 where gradients travel */
     int64_t steps, target_batch, limit, seed;
-    double peak; /* learning rate */
+    double peak;        /* learning rate */
+    double token_noise; /* as potluck train --token-noise */
 };
 
 /* The swarm's results, counted from its peers' events. */
