@@ -25,7 +25,10 @@
  *       { .name = "weight", .dims = 2, .shape = { 10, 64 }, .value = weight },
  *       { .name = "bias", .dims = 1, .shape = { 10 }, .value = bias, .no_decay = 1 }
  *   };
- *   struct pl_collaborative_options options = { .target_batch = 4096, .lr = 0.01 };
+ *   struct pl_optimizer_options adam = pl_adam_options(0, 32);   (weight decay, bits of moments)
+ *   struct pl_collaborative_options options = {
+ *       .target_batch = 4096, .optimizer = &adam, .lr = 0.01
+ *   };
  *   const float *gradients[] = { weight_gradient, bias_gradient };
  *   struct pl_collaborative *c;
  *   struct pl_err err;
@@ -43,7 +46,7 @@
  *
  *   target_batch       samples of all peers for one step; the same for all peers
  *   lr, schedule       the learning rate, or a function of the epoch
- *   optimizer          LAMB, which hardly moves weights that begin at zero, or pl_adam_options() of
+ *   optimizer          NULL is LAMB, which hardly moves weights that begin at zero; others are in
  *                      runtime/optimizer.h
  *   min_peers          to begin together: the first step waits for so many
  *   matchmaking_time   seconds that a round waits for its peers
