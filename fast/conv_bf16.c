@@ -1,11 +1,12 @@
-/* conv_bf16.c - convolution as a GEMM, by im2col: the column of an output position is all that its
- * window sees,
+/* conv_bf16.c - convolution as a GEMM, by im2col. Each output position has a column: the C*K*K
+ * inputs in its window.
  *
- *     y (O,positions) = w (O,C*K*K) columns (C*K*K,positions).
+ *     y (O,positions) = w (O,C*K*K) columns (C*K*K,positions)
  *
- * Each plane is rounded and padded once; then a row of columns is a copy of bfloat16, K*K times
- * from another place. Columns of some rows of the output at a time stay in a cache. AMX is so fast
- * that this beats Winograd, which has a quarter of the multiplications, in float32. */
+ * Each input plane is rounded to bfloat16 and padded once. Each row of the matrix of columns is
+ * then copied from the plane, shifted by its place in the window. Columns are made for a few rows
+ * of the output at a time, so that they stay in a cache. Winograd in float32 needs a quarter of the
+ * multiplications, but AMX is so fast that this takes less time. */
 #include "conv_bf16.h"
 #include "fast.h"
 #include "gemm_bf16.h"

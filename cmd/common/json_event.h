@@ -4,9 +4,9 @@
 
 #include <jansson.h>
 
-/* Prints the event, a new reference, at once, for programs that read our output. While nobody
- * reads, it waits; once the command is asked to stop, it drops the event instead. PL_ENOMEM: there
- * was none to print it, or it is NULL; nothing is printed then. */
+/* Prints the event as one line and flushes it. Takes over the reference. If the pipe is full, it
+ * waits until the reader continues; once the command is asked to stop, the event is dropped.
+ * PL_ENOMEM: event is NULL, or there is no memory for the line; nothing is printed. */
 int json_event_print(json_t *event);
 
 /* {"event": "error", "command": ..., "text": ...}: the last line of a command that fails. */

@@ -1,9 +1,9 @@
-/* train_manifest.h - a trainer's part with the run's manifest: reads the bootstrap peers', compares
- * it with our options, and publishes it under our name as long as we train.
+/* train_manifest.h - a trainer and its run's manifest: it reads those of the bootstrap peers,
+ * compares them with our options, and publishes ours as long as we train.
  *
  * Which one counts: the manifest that a peer named on our command line has signed. Its peer ID
  * stands in the address, so no stranger can give us another. All others under the run's name are
- * anybody's: where they differ, that is worth a warning and nothing more. */
+ * anybody's: if they differ, there is a warning, no error. */
 #ifndef PL_CMD_TRAIN_MANIFEST_H
 #define PL_CMD_TRAIN_MANIFEST_H
 
@@ -21,9 +21,9 @@ void train_manifest_count(size_t *same, size_t *others, struct pl_err *why, stru
                           const struct run_manifest *m, const struct bytes *own);
 
 struct train_manifest;
-/* Once s has joined by `how`. ours: what our options say. PL_EUSE: a bootstrap peer trains another
- * way, and err names both values. *out publishes on a thread of its own; it is NULL where our
- * manifest cannot be published, which a line on stderr explains. */
+/* Called once s has joined with the options `how`. ours: the manifest of our own options. PL_EUSE:
+ * a bootstrap peer trains with other values, and err names both. *out publishes on a thread of its
+ * own. It is NULL if our manifest cannot be published; a line on stderr explains why. */
 int train_manifest_begin(struct train_manifest **out, struct swarm *s,
                          const struct swarm_options *how, const struct rsa_key *key,
                          const struct run_manifest *ours, struct pl_err *err);

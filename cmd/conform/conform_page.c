@@ -1,5 +1,5 @@
-/* conform_page.c - a conformance report as one HTML file: nothing is loaded, nothing runs, and both
- * light and dark are as the reader's system has them. */
+/* conform_page.c - a conformance report as one HTML file. It loads nothing and has no scripts; its
+ * colours follow the light or dark mode of the reader's system. */
 #include "conform_report.h"
 #include "data/files/memory_stream.h"
 #include "data/images/figure.h"

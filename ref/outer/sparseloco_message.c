@@ -75,7 +75,7 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *e, const str
     return rc;
 }
 
-/* 2. of all tensors: o->out is what is sent, and leaves e. */
+/* 2. for all tensors: writes the message to o->out and subtracts from e what it says. */
 int pl_sparseloco_write(struct pl_outer *o, float *e)
 {
     const struct pl_backend *be = o->setup.be;
@@ -84,8 +84,8 @@ int pl_sparseloco_write(struct pl_outer *o, float *e)
     for (int i = 0; !rc && i < o->setup.count; i++) {
         const struct pl_outer_tensor *t = &o->setup.tensors[i];
         struct part p = part_of(o, i);
-        /* chunks of one entry leave nothing to choose: the tensor is sent whole, and no error
-         * stays */
+        /* chunks of one entry: nothing to select, so the whole tensor is sent and no error
+         * remains */
         if (p.m > 1) rc = send_part(o, o->out + at, e + t->offset, &p);
         else rc = be->get(o->out + at, e + t->offset, p.bytes);
         if (!rc && p.m == 1) pl_little_endian(o->out + at, sizeof *e, t->n);

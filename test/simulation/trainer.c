@@ -22,10 +22,10 @@
 
 #define IDENTITY DISK_ROOT "identity"
 #define NOISE 0.5f  /* of a batch's gradient */
-#define KEYS 50     /* RSA keys for records: peers and their boots share them in turn, */
-#define OWN_KEYS 48 /* but for those of two authorities */
+#define KEYS 50     /* RSA keys: of peers' records, and of two authorities */
+#define OWN_KEYS 48 /* of peers' records: given out in turn, one each time a peer starts */
 #define SECRET DISK_ROOT "secret"
-#define OUTER_MOMENTUM 0.3 /* with more of it, twelve epochs end before the swinging does */
+#define OUTER_MOMENTUM 0.3 /* with more, the loss still oscillates after twelve epochs */
 
 struct trainer trainers[SIM_PEERS_MAX];
 

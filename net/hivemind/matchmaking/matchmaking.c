@@ -33,8 +33,8 @@
  * router.
  *
  * What strangers can cause: declarations about others are not signed, so candidates that only third
- * parties report are `doubtful`. They are asked last, for an eighth of a window each. After three
- * of them gave no answer, none is asked in this window; in later windows one is enough for that. A
+ * parties report are `doubtful`. They are asked last, for an eighth of a window each. Once three of
+ * them have not answered, no other is asked in this window; in later windows, once one has not. A
  * chain of suggested leaders ends after eight. Banned peers and peers on back-off (reliability.h)
  * are not asked and not accepted.
  */
@@ -176,7 +176,8 @@ static void abandon(struct matchmaking *m, double now, int has_disbanded)
     give_up_leader(m, now);
 }
 
-/* Our requests at the leader's newest declaration. NULL: another leader has suggested it. */
+/* The requests that we have sent for the leader's newest declaration. NULL: none, since another
+ * leader suggested this one. */
 static struct matchmaking_attempt *attempt_at_leader(const struct matchmaking *m)
 {
     for (size_t i = m->attempts.count; i-- > 0;)
@@ -185,8 +186,8 @@ static struct matchmaking_attempt *attempt_at_leader(const struct matchmaking *m
     return NULL;
 }
 
-/* The leader's machine or link may only have stalled, so it is asked again, after 2^n s the n-th
- * time. To give it up would cost us the whole window. */
+/* The leader's machine or link may only have stalled. So it is asked again, the n-th time after 2^n
+ * s: without it the whole window would be lost. */
 static void no_answer(struct matchmaking *m, double now)
 {
     struct matchmaking_attempt *a = attempt_at_leader(m);
@@ -197,8 +198,9 @@ static void no_answer(struct matchmaking *m, double now)
     give_up_leader(m, now);
 }
 
-/* A leader that has accepted us is asked once more if it is gone before its time: a relay cuts what
- * it carries after two minutes or 128 KiB, and both sides are well. */
+/* The stream to the leader has ended. A leader that has accepted us is asked once more if this
+ * happens before its time: a relay closes connections after two minutes or 128 KiB, though the
+ * leader is alive. */
 void matchmaking_leader_gone(struct matchmaking *m, double now)
 {
     struct matchmaking_attempt *a = attempt_at_leader(m);
@@ -250,7 +252,8 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
 }
 
 /* Asks the leader that this message suggests. As in hivemind, only a leader that has ACCEPTED us
- * may suggest one. 0: it suggests none, or we have followed too many suggestions. */
+ * may suggest one. Returns 0 if it suggests none that we may ask, or if we have followed too many
+ * suggestions. */
 static int follow_suggestion(struct matchmaking *m, double now,
                              const Hivemind__MessageFromLeader *message)
 {

@@ -14,9 +14,8 @@
  * one: all the others may be behind the same router. matchmaking.c explains the states. Times are
  * DHT times.
  *
- * Not every peer is trusted alike. The first column has the callbacks that say what is known of a
- * peer, and `doubtful` of a candidate; the second one has what they say. `expected` and `proven`
- * have an effect when they are 0:
+ * Not every peer is trusted alike. The first column names a callback, or the field `doubtful` of a
+ * candidate; the second one has its meaning. `expected` and `proven` matter when they return 0:
  *
  *                         do we ask it?     it asks us   do we wait for it?  a leader's group
  *                                                                            with it

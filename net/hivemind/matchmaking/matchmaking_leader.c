@@ -35,7 +35,7 @@ static struct matchmaking_attempt *attempt_at(const struct matchmaking *m,
     return NULL;
 }
 
-/* Counts the request. Attempts at declarations that have expired are dropped first. */
+/* Counts a request to c. Drops attempts whose declarations have expired. */
 int matchmaking_note_asked(struct matchmaking *m, double now, const struct matchmaking_candidate *c)
 {
     struct matchmaking_attempt *before = attempt_at(m, c);

@@ -1,5 +1,5 @@
-/* gather_message.h - how a peer fetches the message of a groupmate, piece by piece: between
- * potluck's peers alone. [spec outer-steps 8, 10, 11]
+/* gather_message.h - how a peer fetches the message of a groupmate, piece by piece. Only potluck's
+ * peers know these messages. [spec outer-steps 8, 10, 11]
  *
  *   request   group ID, offset
  *   piece     bytes of the whole, epoch, weight; bytes of the message from that offset on
@@ -11,7 +11,7 @@
 #include "net/bytes.h"
 
 #define GATHER_GROUP_BYTES 20              /* of a group's ID */
-#define GATHER_PIECE_MAX ((size_t)1 << 20) /* bytes: some seconds of a slow uplink, a call */
+#define GATHER_PIECE_MAX ((size_t)1 << 20) /* bytes a call: seconds on a slow uplink */
 
 /* Views of received bytes. */
 struct gather_request {
@@ -20,7 +20,7 @@ struct gather_request {
 };
 struct gather_piece {
     uint64_t total; /* bytes of the whole message */
-    int64_t epoch;  /* that it was made in */
+    int64_t epoch;  /* in which the message was made */
     double weight;  /* finite, not negative */
     const uint8_t *data;
     size_t n; /* at most GATHER_PIECE_MAX */
@@ -30,7 +30,7 @@ int gather_request_write(struct bytes *out, const struct gather_request *r);
 /* PL_EFORMAT: another length. */
 int gather_request_read(struct gather_request *r, const uint8_t *data, size_t n);
 int gather_piece_write(struct bytes *out, const struct gather_piece *p);
-/* PL_EFORMAT: too short or too long, or an epoch or a weight that no peer has. */
+/* PL_EFORMAT: too short or too long; a negative epoch; a weight that is negative or not finite. */
 int gather_piece_read(struct gather_piece *p, const uint8_t *data, size_t n);
 
 #endif

@@ -15,16 +15,16 @@
  * be copied, and COPYING is over at once.
  *
  * The rules:
- *   - The step takes the gradient that left: averaged, or our own if the round has failed. It
- *     starts from the parameters at the moment when the round's end is noticed (a round of the
- *     parameters may have corrected them). Its result replaces the parameters before the next
- *     local batch after it is ready.
- *   - From the departure on, a batch belongs to the next epoch; so it is reported only after the
- *     gradient has left. Gradients taken with the old parameters stay where they accumulate.
- *   - One at a time: the next departure waits for the last step.
- *   - Everything else waits for it, too: taking over a peer's state, dropping bad numbers, the end.
- *   - Newcomers are given the parameters and moments of the last step that was applied.
- * The reference run delayed the step alone: with PL_DELAY_STEP the round is waited for. */
+ *   - The step uses the round's averaged gradient, or our own if the round has failed. It starts
+ *     from the parameters at the time when the end of the round is noticed: a round of the
+ *     parameters may have corrected them. The new parameters are used from the next local batch on.
+ *   - Batches that begin after the gradient was taken (IDLE -> COPYING) belong to the next epoch.
+ *     They are reported once the copy is complete. Their gradients accumulate as usual, although
+ *     they were computed with the old parameters.
+ *   - Only one step is pending: the next gradient is taken after that step has ended.
+ *   - Loading a peer's state, dropping gradients that are not finite, and close wait for it, too.
+ *   - Newcomers get the parameters and moments of the last step that was applied.
+ * The reference run delayed only the step: with PL_DELAY_STEP this peer waits for the round. */
 #include "optimizer_internal.h"
 #include "runtime/transfer.h"
 

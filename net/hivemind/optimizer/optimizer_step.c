@@ -110,7 +110,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     const struct timespec pause = { .tv_nsec = PEERS_PAUSE };
     enum training_advice advice;
     struct pl_err warning;
-    /* A departing gradient must have left first: from then on samples count for the next epoch. */
+    /* A delayed gradient must have been copied first: samples after it count for the next epoch. */
     int rc = delayed_wait_copied(c, err);
     /* A state that was taken just when the message was due. */
     if (!rc && c->outer.overlap.is_due) rc = overlap_send(c, err);

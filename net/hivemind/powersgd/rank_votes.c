@@ -22,6 +22,7 @@ int rank_of_state(int *rank, const struct state_load *state, const struct schema
     if (r < 1 || r > FACTORS_RANK_MAX || factors_count(schema, tensors, (int)r) != state->count)
         return pl_fail(err, PL_EUSE, "PowerSGD: %zu factors of rank %lld are not of our model",
                        state->count, (long long)r);
+    /* Q_t (b,r) of each matrix (a,b) that is compressed; factors_shape passes over the others. */
     for (size_t t = 0; t < tensors; t++) {
         const struct pl_wire_type *type = &state->tensors[at].type;
         if (!factors_shape(&a, &b, &schema[t], (int)r)) continue;
@@ -34,7 +35,8 @@ int rank_of_state(int *rank, const struct state_load *state, const struct schema
     return PL_OK;
 }
 
-/* Larger values would make P = W Q larger than groupmates accept. */
+/* Q of all matrices, one after the other. Values beyond FACTORS_VALUE_MAX, and NaN, are refused:
+ * they would make P = W Q larger than groupmates accept. */
 int factors_of_state(float **Q, size_t *n, const struct state_load *state,
                      const struct pl_backend *be, struct pl_err *err)
 {
@@ -57,6 +59,7 @@ int factors_of_state(float **Q, size_t *n, const struct state_load *state,
     return rc;
 }
 
+/* One vote a peer. A vote owns its Q, whether it is counted or not. */
 void rank_votes_add(struct rank_votes *v, int rank, float *Q, size_t n)
 {
     if (v->count == RANK_VOTES_MAX) {
@@ -98,12 +101,12 @@ int rank_votes_most(const struct rank_votes *v, size_t *votes)
 int rank_votes_decided(const struct rank_votes *v)
 {
     size_t votes;
-    /* More than half of all votes that can come: the others cannot outnumber them. */
+    /* More than half of all possible votes: no other rank can get as many. */
     rank_votes_most(v, &votes);
     return 2 * votes > RANK_VOTES_MAX || v->count == RANK_VOTES_MAX;
 }
 
-/* |x - y| of two peers' factors of one rank, and so of one length. */
+/* |x - y|, the Euclidean distance of two peers' Q. Equal ranks have equal lengths n. */
 static double distance(const struct rank_votes *v, size_t x, size_t y)
 {
     double sum = 0;
@@ -111,6 +114,9 @@ static double distance(const struct rank_votes *v, size_t x, size_t y)
     return sqrt(sum);
 }
 
+/* argmin_i sum_k |Q_i - Q_k|, over the votes for this rank: the medoid. Q of honest peers differ by
+ * rounding alone, so a false one among three is far from both others and is not taken. A mean would
+ * follow it any distance. */
 const float *rank_votes_factors(const struct rank_votes *v, int rank, size_t *n)
 {
     const float *nearest = NULL;
