@@ -1,6 +1,6 @@
 /* averager_gather.c - rounds in which each peer of a group takes every other one's message as it
  * is: sparse ones, those of pairs, and all that must be the same bits on all peers.
- * [spec outer-steps 8, 10, 11]
+ * [spec outer-steps 8, 10, 11] [spec wire-extensions F]
  *
  *   every peer    fetches the message of each groupmate, piece by piece:
  *

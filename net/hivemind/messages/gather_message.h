@@ -1,5 +1,5 @@
 /* gather_message.h - how a peer fetches the message of a groupmate, piece by piece. Only potluck's
- * peers know these messages. [spec outer-steps 8, 10, 11]
+ * peers know these messages. [spec wire-extensions F]
  *
  *   request   group ID, offset
  *   piece     bytes of the whole, epoch, weight; bytes of the message from that offset on
