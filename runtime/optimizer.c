@@ -1,6 +1,6 @@
-/* optimizer.c - global clipping, then one operation for each tensor (ref/lamb.c, ref/adam.c or
- * ref/muon.c); the rest is storage: moments in floats or codes, on the device or in host memory,
- * and their names for checkpoints. */
+/* optimizer.c - clips the global norm, then calls one operation for each tensor (ref/lamb.c,
+ * ref/adam.c or ref/muon.c). The rest is storage: moments in floats or codes, on the device or in
+ * host memory, and their names for checkpoints. */
 #include "optimizer.h"
 
 #include "offload.h"

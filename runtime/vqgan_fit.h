@@ -1,10 +1,13 @@
 /* vqgan_fit.h - a small codec trained from nothing on a set of pictures, on one machine.
  *
- * The order of events: the encoder and decoder first learn without codes; then k-means over the
- * encoder's maps gives the table, and everything goes on together; at a few moments rows that were
- * never used are moved to where the table fits worst. Only then: re-seeding them at every step
- * breeds near-copies of the commonest patch (the white of a background), which are cheap for the
- * codec, but a model that learns to predict tokens cannot tell such copies apart. */
+ *   1. the encoder and decoder learn without codes
+ *   2. k-means over the encoder's maps gives the table
+ *   3. all three learn together; at a few steps, rows of the table that were never used are moved
+ *      to where the table fits worst
+ *
+ * Why at a few steps: if rows were moved at every step, many would become near-copies of the most
+ * frequent patch, such as a white background. This costs the codec little, but a model that
+ * predicts tokens cannot tell such copies apart. */
 #ifndef PL_VQGAN_FIT_H
 #define PL_VQGAN_FIT_H
 

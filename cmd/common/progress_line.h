@@ -1,6 +1,6 @@
-/* progress_line.h - one line that says how far, how fast, how long still: redrawn on a terminal,
- * now and then a new one elsewhere. On a terminal it is cut to the width, since a line that wraps
- * would stay there with each update, and its first part is coloured: a bar behind the words. */
+/* progress_line.h - one line with the progress, the speed and the remaining time. A terminal shows
+ * one line that is redrawn; a file gets a new line now and then. On a terminal the line is cut to
+ * the width, since a wrapped line could not be redrawn, and its first part is coloured as a bar. */
 #ifndef PL_CMD_PROGRESS_H
 #define PL_CMD_PROGRESS_H
 

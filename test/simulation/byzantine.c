@@ -1,6 +1,6 @@
-/* byzantine.c - peers that break the rules. Each runs the code of an honest one, so that it gets as
- * far as an honest one does, and lies where its kind says so: the functions below stand in front of
- * the real ones (ld's --wrap). They know more than any attacker could: the records of all others. */
+/* byzantine.c - peers that break the rules. Each runs the code of an honest peer, so that others
+ * accept it, and lies where its kind requires: the functions below replace the real ones (ld's
+ * --wrap). They know more than any attacker could: the records of all other peers. */
 #include "plan.h"
 #include "threads.h"
 

@@ -63,10 +63,11 @@ struct pl_collaborative_trainer {
     /* *gradient becomes the mean of the accumulated gradients, flat. delayed: in a buffer of its
      * own, where it stays until TRAINER_APPLY, while accumulation begins anew. */
     int (*take_gradient)(void *context, int delayed, float **gradient);
-    /* The optimizer's step from `epoch` to the next. Undelayed: with the gradient in place,
-     * which is zero afterwards. delayed: with the gradient that take_gradient put into its own
-     * buffer; the result goes into another one; on a thread of its own if `overlaps`. PL_EFORMAT:
-     * the numbers are not finite, and nothing has changed. */
+    /* The optimizer's step from `epoch` to the next. delayed 0: it uses the accumulated gradient,
+     * which is zero afterwards, and changes the values. delayed 1: it uses the gradient that
+     * take_gradient has put into a buffer, and writes the result into another one; it runs on a
+     * thread of its own if `overlaps`. PL_EFORMAT: the numbers are not finite, and nothing has
+     * changed. */
     int (*step)(void *context, int64_t epoch, int delayed, struct pl_err *err);
     int (*change)(void *context, enum trainer_change change, int64_t epoch);
     int overlaps; /* 1: a delayed step may overlap with the caller's batches */

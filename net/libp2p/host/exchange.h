@@ -8,7 +8,7 @@
 /* The first member of the protocol's own struct, if it has more to remember. */
 struct exchange {
     struct host *host;
-    struct stream *stream; /* closed with it; NULL: none yet, or somebody else has it now */
+    struct stream *stream; /* closed with it; NULL: none yet, or it was handed to another owner */
     struct timer timer;    /* started by the protocol */
     struct exchange **list, *next, *prev; /* list NULL: in none */
 };
@@ -20,9 +20,10 @@ void *exchange_new(struct host *h, struct exchange **list, size_t size);
  * NULL: no memory, and the stream is closed. */
 void *exchange_serve(struct stream *c, struct exchange **list, size_t size,
                      const struct stream_events *events, double limit_s, loop_fn *late);
-/* Leaves the list, closes the stream and frees it: also a timer's function. */
+/* Removes the exchange from its list, closes the stream and frees both. May be a timer's
+ * callback. */
 void exchange_end(void *exchange);
-/* stream_events.failed for exchanges that nobody waits for: ends it. */
+/* A stream_events.failed that ends the exchange: for those without a caller to notify. */
 void exchange_failed(void *exchange, struct stream *c, int status, const char *why);
 
 #endif
