@@ -29,13 +29,13 @@
 #define QUICK_PAIRS 1024
 #define BATCH 16 /* of gradients in a swarm the least: four peers of uneven speed bring 24 to 32 */
 #define PEAK 0.0125
-#define TOKEN_NOISE 0.15 /* with local steps; without it the model memorizes: paper/log/demo.md */
+#define TOKEN_NOISE 0.08 /* with local steps; without it the model memorizes: paper/log/demo.md */
 #define QUICK_STEPS 800
 #define FULL_STEPS 4400
 #define GRADIENTS_STEPS 700
 /* Local steps are of each peer alone: a batch of 8 makes twice the steps of one of 16, for as many
  * samples, and the mean over peers takes its noise away. */
-#define LOCAL_STEPS 5000
+#define LOCAL_STEPS 5600
 #define LOCAL_BATCH 8
 #define INNER_STEPS "25"
 #define DRAWN 64      /* trained captions to generate images for */
