@@ -216,6 +216,13 @@ DRAWN = ("gradients", "PowerSGD, rank 4", "DGC, 1 %", "DeMo, 32 of 32 x 32", "lo
 BUDGETS = (0.01, 0.1, 1)  # of the bytes that `gradients` sends in a whole run
 AIM = "DiLoCo, H 16"  # a loss within 2 % of this row's last one is what "Equal time" waits for
 SLACK = 1.2  # of the time that computing alone takes
+DIVERGED = 7  # nats; the untrained model is at 5.7
+
+
+def sound(curve):
+    """A run has diverged from its first such loss on, though its numbers may stay finite, or come back."""
+    bad = next((i for i, loss in enumerate(curve) if loss is None or loss > DIVERGED), len(curve))
+    return curve[:bad] + [None] * (len(curve) - bad)
 
 
 def plus_minus(values, digits, otherwise="diverge"):
@@ -250,7 +257,7 @@ def table(head, rows):
 
 
 def curves_of(row, klass):
-    return row["classes"][klass].get("curves", row["curves"])
+    return [sound(c) for c in row["classes"][klass].get("curves", row["curves"])]
 
 
 def tables(stored):
@@ -262,7 +269,8 @@ def tables(stored):
     longer_base = statistics.mean(base["longer"])
     search, samples, bytes_, time_, until, use, longer = [], [], [], [], [], [], []
     for name, row in rows.items():
-        losses = [c[-1] for c in row["curves"]]
+        row_curves = [sound(c) for c in row["curves"]]
+        losses = [c[-1] for c in row_curves]
         search.append([name, ", ".join(
             f"{t['lr']:g}{'' if t['nu'] is None else ' / ' + format(t['nu'], 'g')}: "
             f"{'-' if t['loss'] is None else format(t['loss'], '.3f')}" for t in row["trials"]),
@@ -273,7 +281,7 @@ def tables(stored):
                            f"{100 * (statistics.mean(row['longer']) / longer_base - 1):+.1f} %"])
         samples.append([name, plus_minus(losses, 3), "-" if mean is None else f"{100 * (mean / base_loss - 1):+.1f} %",
                         f"{row['bytes'][-1] / stored['steps'] / 1000:.2f}", f"{base['bytes'][-1] / row['bytes'][-1]:.1f}"])
-        bytes_.append([name] + [plus_minus([reached(row["bytes"], c, share * base["bytes"][-1]) for c in row["curves"]], 3)
+        bytes_.append([name] + [plus_minus([reached(row["bytes"], c, share * base["bytes"][-1]) for c in row_curves], 3)
                                 for share in BUDGETS])
         time_.append([name] + [plus_minus([reached(row["classes"][k]["time"], c, SLACK * computing[k])
                                            for c in curves_of(row, k)], 3) if k in row["classes"] else "" for k in CLASSES])
