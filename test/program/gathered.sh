@@ -6,8 +6,8 @@
 # --- one peer, stopped and resumed ---
 alone() { # folder, options...
     out=$1; shift
-    "$POTLUCK" train --quiet --run alone --listen /ip4/127.0.0.1/tcp/0 --config test/program/tiny.json --limit 64 --threads 1 \
-        --inner-steps 4 --target-batch 8 --batch 8 --no-check --keep 0 --lr 0.001 --out "$work/$out" "$@" >/dev/null 2>>"$work/log"
+    "$POTLUCK" train ${quiet---quiet} --run alone --listen /ip4/127.0.0.1/tcp/0 --config test/program/tiny.json --limit 64 --threads 1 \
+        --inner-steps 4 --target-batch 8 --batch 8 --no-check --keep 0 --lr 0.001 --out "$work/$out" "$@" >/dev/null 2>"$work/messages"
 }
 algorithms="sparseloco,topk=8 noloco, partial,share=0.1 delayed_nesterov,N=2 demo,topk=8 dgc,share=0.05 onebit_adam,warm_up=5
     streaming,fragments=2,tau=1 delayed, eager, delayed_gradients, gradients, powersgd, powersgd_own, local_sgd, diloco,"
@@ -17,7 +17,8 @@ for a in $algorithms; do
     mkdir "$work/$name.two"
     # a fragment of streaming is sent one step early
     cp "$work/$name"/checkpoint-00000[45].safetensors "$work/$name/log.jsonl" "$work/$name.two"
-    check "$name goes on" alone "$name.two" --algorithm "$name" --algorithm-settings "$settings" --steps 12 --save-every 4 --resume
+    quiet= check "$name goes on" alone "$name.two" --algorithm "$name" --algorithm-settings "$settings" --steps 12 --save-every 4 --resume
+    check "$name begins at the checkpoint" grep -q "continuing from .*checkpoint-00000[45]" "$work/messages"
     check "$name, bit for bit" cmp "$work/$name/checkpoint-000012.safetensors" "$work/$name.two/checkpoint-000012.safetensors"
     check "$name has losses" sh -c "! grep -E '\"loss\": *0[,}.]' '$work/$name/log.jsonl'"
 done
