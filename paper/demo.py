@@ -156,7 +156,7 @@ def pair(potluck):
 
 
 def minutes(seconds):
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d} min"
+    return f"{round(seconds) // 60}:{round(seconds) % 60:02d} min"
 
 
 def table_runs(runs):

@@ -2,6 +2,7 @@
  * measures how good they are. */
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"
+#include "cmd/common/outputs.h"
 #include "demo_page.h"
 #include "demo_replay.h"
 #include "demo_swarm.h"
@@ -275,6 +276,7 @@ static int show(struct demo *d, struct pl_err *err)
 static int report(const struct demo *d, struct pl_err *err)
 {
     char elapsed[24], *text = NULL, *path = pl_path_join(d->out, "figures.json");
+    char program[1024], folder[1024]; /* as the shell reads them */
     json_t *root;
     int rc;
     pl_json_begin();
@@ -318,7 +320,8 @@ static int report(const struct demo *d, struct pl_err *err)
     if (d->held_out) printf("  %s/held-out.png\n", d->out);
     printf("loss curve over the stored one: %s/loss.svg; figures: %s/figures.json\n"
            "next: %s generate --model %s \"cat face\" \"red apple\" --n 4 --top-k 16\n",
-           d->out, d->out, program_invocation_name, d->out);
+           d->out, d->out, outputs_shell_word(program, sizeof program, program_invocation_name),
+           outputs_shell_word(folder, sizeof folder, d->out));
     free(text);
     free(path);
     json_decref(root);
@@ -381,8 +384,8 @@ static const struct option_row rows[] = {
     { "algorithm", "A", "local_sgd", OPT_NAME(algorithm, train_algorithms),
       "how the swarm trains; potluck train --help describes the algorithms. gradients, as in the "
       "paper's run, and powersgd average at each step and train on 973 pairs; local_sgd and diloco "
-      "train on all 3,513 pairs in about the same time. The others have no clients, so the demo "
-      "cannot show them" },
+      "train on all 3,513 pairs in less than twice the time. The others have no clients, so the "
+      "demo cannot show them" },
     { "inner-steps", "N", INNER_STEPS, OPT_INTEGER(inner_steps, 2, 10000),
       "local steps of each peer between two rounds of averaging" },
     { "quick", NULL, NULL, OPT_FLAG(quick),

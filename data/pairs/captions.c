@@ -367,7 +367,7 @@ int pl_captions_read(struct captions *c, const char *path, struct pl_err *err)
         if (rc == PL_ENOTFOUND) rc = read_folder(c, path, 0, err);
     }
     if (!rc && !c->count)
-        rc = pl_fail(err, PL_ENOTFOUND, "%s: no image has a caption (%zu images without one)", path,
+        rc = pl_fail(err, PL_ENOTFOUND, "%s: no image has a caption; images found: %zu", path,
                      c->uncaptioned);
     if (rc) pl_captions_clear(c);
     return rc;
