@@ -86,7 +86,8 @@ int dash_folder_poll(struct dash_folder *f, struct http_server *s, struct dashbo
 /* --- the log ---------------------------------------------------------------------------------- */
 
 struct line {
-    int64_t step, samples;
+    int64_t step, samples; /* of this step */
+    int64_t all_samples;   /* of all steps so far */
     double loss, rate;
     double held_out; /* as of then */
 };
@@ -101,9 +102,11 @@ static int read_line(struct line *l, const char *text, double *held_out)
     if (!o && pl_json_status() == PL_ENOMEM) return PL_ENOMEM;
     if (json_is_number(json_object_get(o, "held_out")))
         *held_out = json_number_value(json_object_get(o, "held_out"));
-    *l = (struct line){ json_integer_value(json_object_get(o, "step")),
-                        json_integer_value(json_object_get(o, "samples")), json_number_value(loss),
-                        json_number_value(json_object_get(o, "samples_per_second")), *held_out };
+    *l = (struct line){ .step = json_integer_value(json_object_get(o, "step")),
+                        .samples = json_integer_value(json_object_get(o, "samples")),
+                        .loss = json_number_value(loss),
+                        .rate = json_number_value(json_object_get(o, "samples_per_second")),
+                        .held_out = *held_out };
     json_decref(o);
     return is_step ? PL_OK : PL_EFORMAT;
 }
@@ -118,6 +121,7 @@ static int report_step(struct dashboard *d, const struct line *l, double time, d
     };
     struct dashboard_report r = { .key = DASHBOARD_THIS,
                                   .record = { .version = "potluck " PL_VERSION,
+                                              .samples = l->all_samples,
                                               .held_out = l->held_out } };
     struct dashboard_snapshot snapshot = {
         .time = time,
@@ -147,15 +151,18 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
     double time;
     int rc = PL_OK;
     free(path);
-    if (!file) return PL_OK;                                       /* not begun yet */
-    if (fstat(fileno(file), &st) || st.st_size < f->at) f->at = 0; /* begun anew */
+    if (!file) return PL_OK;                                                    /* not begun yet */
+    if (fstat(fileno(file), &st) || st.st_size < f->at) f->at = f->samples = 0; /* begun anew */
     if (!fseek(file, f->at, SEEK_SET))
         for (ssize_t got; (got = getline(&text, &size, file)) > 0 && text[got - 1] == '\n';) {
             int status = read_line(&l, text, &f->held_out);
             if (!status && pl_grow(&lines, n, &capacity, 64)) status = PL_ENOMEM;
             if (status == PL_ENOMEM) break; /* this line is read again the next time */
             f->at += got;
-            if (!status) lines[n++] = l;
+            if (status) continue;
+            if (l.samples > 0 && l.samples <= INT64_MAX - f->samples) f->samples += l.samples;
+            l.all_samples = f->samples;
+            lines[n++] = l;
         }
     fclose(file);
     free(text);

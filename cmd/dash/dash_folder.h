@@ -15,6 +15,7 @@ struct dash_folder {
     double time;     /* of that line */
     double step_s;   /* that a step takes, running mean; 0: not known yet */
     double held_out; /* last loss on held-out pairs; NAN: none yet */
+    int64_t samples; /* of all steps up to that line */
     int64_t drawn;   /* step of the last checkpoint that was sampled; -1: none */
     pid_t sampler;   /* the process that samples pictures; 0: none runs */
 };

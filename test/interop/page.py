@@ -354,13 +354,16 @@ def alone(browser):
                 f.write(json.dumps({"step": i + 1, "samples": 16, "loss": 5 - 0.01 * i, "samples_per_second": 8.0}) + "\n")
     log(0, 40)
     with Program("dash", "--folder", folder, "--port", "0", "--every", "0.5", "--total-steps", "100", "--export", copy, "--json") as dash:
-        browser.get(dash.event("serving")["url"])
+        url = dash.event("serving")["url"]
+        browser.get(url)
         wait_for(lambda: text(browser, "t-step") == "40 of 100" and text(browser, "t-eta") == "40 of 100; the schedule ends in 2 min")
         shown = browser.execute_script("return [...document.querySelectorAll('progress, .phases')].map(e => e.offsetParent !== null)")
         cells = wait_for(lambda: browser.execute_script("return [...document.querySelectorAll('#peers td')].map(e => e.textContent)"))
         step("a training on this machine: its state, its steps of the schedule, and when that ends",
              "training" in cells and shown == [False, True] and text(browser, "t-eta") == "40 of 100; the schedule ends in 2 min"
              and browser.execute_script("return document.querySelector('progress').value") == 0.4, (cells, shown, text(browser, "t-eta")))
+        state = json.loads(fetch(url + "api/state.json"))
+        step("its samples a second are those of the log", abs(state["throughput"] - 8) < 0.5, state["throughput"])
         shoot(browser, "alone")
         log(40, 50)  # whether or not it is read again before the end
     browser.get("file://" + os.path.join(copy, "index.html"))
