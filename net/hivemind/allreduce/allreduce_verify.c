@@ -56,10 +56,9 @@ static int add_part(struct bytes *out, enum pl_compression method, const uint8_t
 /* Compression is deterministic: encoding again gives the bytes that were sent, so they need not be
  * kept. */
 static int encode(struct bytes *out, const struct allreduce *x, const struct pl_part *part,
-                  const float *values)
+                  enum pl_compression method, const float *values)
 {
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
-    enum pl_compression method = allreduce_method(x, part);
     uint8_t *buffer;
     size_t bytes;
     bytes_u8(out, (uint8_t)method);
@@ -79,9 +78,10 @@ static int sent(void *context, size_t number, struct bytes *out)
     const float *own = x->o.tensor[part->tensor] + part->start;
     /* A peer without samples takes no part in any sum. */
     if (!(x->o.weight > 0)) return 0;
-    if (part->reducer != (int)x->self) return encode(out, x, part, own);
     /* Our values of our own part went into the aggregate uncompressed, and count as sent so. */
-    return add_part(out, PL_COMPRESS_NONE, (const uint8_t *)own, part->length * sizeof *own);
+    return encode(out, x, part,
+                  part->reducer == (int)x->self ? PL_COMPRESS_NONE : allreduce_method(x, part),
+                  own);
 }
 
 static int received(void *context, size_t number, size_t peer, struct bytes *out)
@@ -125,9 +125,10 @@ static const float *decode(void *context, size_t number, const uint8_t *data, si
 static const float *travel(void *context, size_t number, const float *values, float *decoded)
 {
     struct allreduce *x = context;
+    const struct pl_part *part = &x->parts[number];
     struct bytes out = { 0 };
     const float *there = NULL;
-    if (encode(&out, x, &x->parts[number], values) == 1)
+    if (encode(&out, x, part, allreduce_method(x, part), values) == 1)
         there = decode(x, number, bytes_at(&out), bytes_length(&out), decoded);
     bytes_clear(&out);
     return there;

@@ -9,10 +9,25 @@
  * A COMMIT that contradicts its author's SENT is a proof (equivocation.h). A peer that denies
  * another proves nothing: either of them may be wrong, so both are charged. */
 #include "verifier_internal.h"
+#include "ref/byte_order.h"
 
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Little-endian, as peers of any byte order have to agree. */
+static void hash_numbers(EVP_MD_CTX *c, const void *x, size_t size, size_t n)
+{
+    uint8_t block[4096];
+    const uint8_t *from = x;
+    while (n) {
+        size_t some = n < sizeof block / size ? n : sizeof block / size;
+        pl_copy_little(block, from, size, some);
+        EVP_DigestUpdate(c, block, size * some);
+        from += size * some;
+        n -= some;
+    }
+}
 
 /* own_hash: for each reducer, the SHA-256 of its aggregates and their radii. */
 static void hash_aggregates(struct verifier *r)
@@ -29,8 +44,8 @@ static void hash_aggregates(struct verifier *r)
             /* One hash for all aggregates of a reducer, radii included: a reducer that has
              * answered two peers differently shows up here, as their hashes differ.
              * [BTARD 3, step 3] */
-            EVP_DigestUpdate(c, &tau, sizeof tau);
-            EVP_DigestUpdate(c, a, r->v.parts[p].length * sizeof *a);
+            hash_numbers(c, &tau, sizeof tau, 1);
+            hash_numbers(c, a, sizeof *a, r->v.parts[p].length);
         }
         EVP_DigestFinal_ex(c, r->own_hash + reducer * PL_HASH_BYTES, NULL);
     }
