@@ -33,7 +33,7 @@ static struct part part_of(const struct pl_outer *o, int i)
     return p;
 }
 
-/* So many of zeros are sent, too, by a peer without a gradient: its message has the length that
+/* A peer without a gradient sends as many bytes, of zeros: its message has the length that
  * all expect. */
 size_t pl_demo_bytes(const struct pl_outer *o)
 {

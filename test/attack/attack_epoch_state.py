@@ -75,7 +75,7 @@ seen = len(slept.lines())
 slept.popen.send_signal(signal.SIGCONT)
 # If it fell asleep within a round it has failed the others: they leave it out for 15 s, after a second failure for 30 more
 # (reliability.h), whatever the strangers say.
-check("who has slept is among them again", wait_common(trainers, 3, 120), [newest(p) for p in trainers])
+check("a trainer that was stopped is among them again", wait_common(trainers, 3, 120), [newest(p) for p in trainers])
 check("by a state of the others", any(e["event"] == "loaded" and e["epoch"] <= newest(first) for e in slept.lines()[seen:]),
       [(e["event"], e.get("epoch")) for e in slept.lines()[seen:]][:20])
 for s in strangers:

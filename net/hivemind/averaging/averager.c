@@ -139,8 +139,7 @@ static void on_turn(void *context)
     if (a->call.phase == AVERAGER_REDUCED) {
         allreduce_report(a->round.x, &a->call.result.report);
         a->call.result.seconds = loop_now(a->loop) - a->round.began;
-        /* Bans and charges before outcome: a peer that is charged is not failed a second
-         * time. */
+        /* Bans and charges first: a peer that is charged is not counted as failed, too. */
         ban_proven(a);
         averager_note_outcomes(a);
         bandwidth_end_round(a->bandwidth, &a->round.uplink);

@@ -93,7 +93,7 @@ static void refused_peers_wait(void **state)
     assert_false(may_ask(1000 + DHT_REFUSALS_MAX, 102));
 }
 
-/* Each question costs us a signature: so many a second, of all peers together. */
+/* Each question costs us a signature, so their number a second is limited for all peers together. */
 static void questions_are_rationed(void **state)
 {
     for (int second = 0; second < 2; second++) {
