@@ -85,16 +85,9 @@ int dash_folder_poll(struct dash_folder *f, struct http_server *s, struct dashbo
 
 /* --- the log ---------------------------------------------------------------------------------- */
 
-struct line {
-    int64_t step, samples; /* of this step */
-    int64_t all_samples;   /* of all steps so far */
-    double loss, rate;
-    double held_out; /* as of then */
-};
-
 /* Reads a line of the log. PL_EFORMAT: it is no step's line; a line about held-out pairs changes
  * *held_out. PL_ENOMEM: it could not be read. */
-static int read_line(struct line *l, const char *text, double *held_out)
+static int read_line(struct dash_line *l, const char *text, double *held_out)
 {
     json_t *o = pl_json_load(text, strlen(text), 0, NULL);
     const json_t *loss = json_object_get(o, "loss");
@@ -102,17 +95,18 @@ static int read_line(struct line *l, const char *text, double *held_out)
     if (!o && pl_json_status() == PL_ENOMEM) return PL_ENOMEM;
     if (json_is_number(json_object_get(o, "held_out")))
         *held_out = json_number_value(json_object_get(o, "held_out"));
-    *l = (struct line){ .step = json_integer_value(json_object_get(o, "step")),
-                        .samples = json_integer_value(json_object_get(o, "samples")),
-                        .loss = json_number_value(loss),
-                        .rate = json_number_value(json_object_get(o, "samples_per_second")),
-                        .held_out = *held_out };
+    *l = (struct dash_line){ .step = json_integer_value(json_object_get(o, "step")),
+                             .samples = json_integer_value(json_object_get(o, "samples")),
+                             .loss = json_number_value(loss),
+                             .rate = json_number_value(json_object_get(o, "samples_per_second")),
+                             .held_out = *held_out };
     json_decref(o);
     return is_step ? PL_OK : PL_EFORMAT;
 }
 
-static int report_step(struct dashboard *d, const struct line *l, double time, double step_s,
-                       struct pl_err *err)
+/* At `now`, of a line that was written at `time`. */
+static int report_step(struct dashboard *d, const struct dash_line *l, double time, double now,
+                       double step_s, struct pl_err *err)
 {
     struct dashboard_metrics m = {
         .key = DASHBOARD_THIS,
@@ -124,7 +118,7 @@ static int report_step(struct dashboard *d, const struct line *l, double time, d
                                               .samples = l->all_samples,
                                               .held_out = l->held_out } };
     struct dashboard_snapshot snapshot = {
-        .time = time,
+        .time = now,
         .metrics = &m,
         .metrics_count = 1,
         .report = &r,
@@ -134,7 +128,7 @@ static int report_step(struct dashboard *d, const struct line *l, double time, d
     return dashboard_update(d, &snapshot, err);
 }
 
-static double seconds(const struct line *l)
+static double seconds(const struct dash_line *l)
 {
     return l->rate > 0 ? (double)l->samples / l->rate : 0;
 }
@@ -143,12 +137,12 @@ static double seconds(const struct line *l)
  * old as the file, and each step took samples / (samples per second). */
 int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *err)
 {
-    struct line *lines = NULL, l;
+    struct dash_line *lines = NULL, l;
     size_t n = 0, capacity = 0, size = 0, each;
     char *path = pl_path_join(f->folder, "log.jsonl"), *text = NULL;
     FILE *file = path ? fopen(path, "r") : NULL;
     struct stat st;
-    double time;
+    double at;
     int rc = PL_OK;
     free(path);
     if (!file) return PL_OK;                                                    /* not begun yet */
@@ -166,18 +160,22 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
         }
     fclose(file);
     free(text);
-    time = (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec;
-    for (size_t i = 1; i < n; i++) time -= seconds(&lines[i]);
+    at = (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec;
+    for (size_t i = 1; i < n; i++) at -= seconds(&lines[i]);
     each = n / OLD_LINES + 1;
     for (size_t i = 0; i < n && !rc; i++) {
         double took = seconds(&lines[i]);
-        if (i) time += took;
+        if (i) at += took;
+        f->time = fmax(at, f->time);
         f->step_s = f->step_s > 0 ? f->step_s + PACE * (took - f->step_s) : took;
         if (i % each == 0 || i + 1 == n)
-            rc = report_step(d, &lines[i], fmax(time, f->time), f->step_s, err);
-        f->time = fmax(time, f->time);
+            rc = report_step(d, &lines[i], f->time, f->time, f->step_s, err);
+        f->last = lines[i];
     }
     free(lines);
+    /* As of now: the training may have ended, or may have been stopped. */
+    if (!rc && f->last.step)
+        rc = report_step(d, &f->last, f->time, fmax((double)time(NULL), f->time), f->step_s, err);
     return rc;
 }
 

@@ -16,8 +16,14 @@ struct dash_folder {
     double step_s;   /* that a step takes, running mean; 0: not known yet */
     double held_out; /* last loss on held-out pairs; NAN: none yet */
     int64_t samples; /* of all steps up to that line */
-    int64_t drawn;   /* step of the last checkpoint that was sampled; -1: none */
-    pid_t sampler;   /* the process that samples pictures; 0: none runs */
+    struct dash_line {
+        int64_t step, samples; /* of this step; step 0: no line yet */
+        int64_t all_samples;   /* of all steps so far */
+        double loss, rate;
+        double held_out; /* as of then */
+    } last;
+    int64_t drawn; /* step of the last checkpoint that was sampled; -1: none */
+    pid_t sampler; /* the process that samples pictures; 0: none runs */
 };
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,

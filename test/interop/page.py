@@ -374,6 +374,28 @@ def alone(browser):
     shutil.rmtree(copy)
 
 
+def killed(browser):
+    """A training that was killed five minutes ago, and one that has made its last step: known by the age of the log."""
+    for last, want in ((100, ("Ended: ", "after its last step, 100; ", "ended")), (40, ("Silent: ", "at step 40; ", "silent"))):
+        folder = tempfile.mkdtemp()
+        log = os.path.join(folder, "log.jsonl")
+        with open(log, "w") as f:
+            for i in range(last):
+                f.write(json.dumps({"step": i + 1, "samples": 16, "loss": 5 - 0.01 * i, "samples_per_second": 8.0}) + "\n")
+        past = os.stat(log).st_mtime - 300
+        os.utime(log, (past, past))
+        with Program("dash", "--folder", folder, "--port", "0", "--every", "0.5", "--total-steps", "100", "--json") as dash:
+            browser.get(dash.event("serving")["url"])
+            line = lambda: text(browser, "run-line")
+            step(f"a log whose last line, of step {last} of 100, is five minutes old: {want[2]}, with its age", wait_for(
+                lambda: line().startswith(want[0]) and want[1] + "the last line of its log is from 5 min ago" in line()), line())
+            cells = wait_for(lambda: browser.execute_script("return [...document.querySelectorAll('#peers td')].map(e => e.textContent)"))
+            figures = [text(browser, i) for i in ("t-peers", "t-rate-name", "t-rate", "t-eta")]
+            step("no peer is active, nothing is promised, and the rate is what was made", want[2] in cells and
+                 figures == ["0", "Samples a second, mean of the run", "8", f"{last} of 100"], (cells, figures))
+        shutil.rmtree(folder)
+
+
 def export(browser, folder):
     browser.get("file://" + os.path.join(folder, "index.html"))
     wait_for(lambda: text(browser, "t-step") == "8 of 100" and "As it ended" in text(browser, "run-line"))
@@ -440,6 +462,7 @@ def live():
         if browser:
             export(browser, folder)
             alone(browser)
+            killed(browser)
             browser.quit()
         else:
             skip("the page in a browser", why)

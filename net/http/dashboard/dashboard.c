@@ -25,6 +25,7 @@
 #define DRAW_AT_LEAST 300.0 /* s */
 /* s; a peer reports its progress every 30 s, and its metrics with each step */
 #define FRESH 120.0
+#define FRESH_STEPS 10 /* a log's last line is at most as old as so many steps take */
 
 struct dashboard {
     struct http_server *server;
@@ -176,14 +177,23 @@ static int publish_state(struct dashboard *d, const struct feed_state *s,
 
 /* --- an update ----------------------------------------------------------------------- */
 
-/* Ended: at the last step of the schedule, and no peer trains. Silent: there are records, but none
- * is new. A log on the page's machine is as old as its last line. */
-static enum feed_status status_of(const struct feed_state *s, const struct seen *seen)
+/* A training without a swarm, known by its log. */
+static int is_log(const struct seen *s)
 {
+    return s->count && !strcmp(s->peers[0].key, DASHBOARD_THIS);
+}
+
+/* Ended: at the last step of the schedule, and no peer trains. Silent: there are records, but none
+ * is new. A log on the page's machine is as old as its last line; step_s is what its steps take. */
+static enum feed_status status_of(const struct feed_state *s, const struct seen *seen,
+                                  double step_s)
+{
+    const double age = s->time - s->seen;
     if (!seen->count) return FEED_EMPTY;
-    if (seen->progress_count || !strcmp(seen->peers[0].key, DASHBOARD_THIS)) return FEED_LIVE;
+    /* A line of the log is reported once as of its own time: then the training was alive. */
+    if (seen->progress_count || (is_log(seen) && age < 1e-3)) return FEED_LIVE;
     if (s->total_steps && s->step >= s->total_steps) return FEED_ENDED;
-    return s->time - s->seen < FRESH ? FEED_LIVE : FEED_SILENT;
+    return age < fmax(FRESH, FRESH_STEPS * step_s) ? FEED_LIVE : FEED_SILENT;
 }
 
 /* By wall clock, once it is known; before that the schedule's end is a guess from speeds. */
@@ -197,7 +207,10 @@ static void add_pace(struct feed_state *to, const struct pace *p)
     if (isnan(to->throughput)) to->averaging_share = NAN;
     if (isfinite(step_s) && to->total_steps > to->step)
         to->schedule_eta = (double)(to->total_steps - to->step) * step_s;
-    if (to->status != FEED_LIVE) to->eta = to->schedule_eta = to->throughput = NAN;
+    to->mean_throughput = pace_mean(p);
+    if (to->status == FEED_LIVE) return;
+    to->eta = to->schedule_eta = to->throughput = to->averaging_share = NAN;
+    to->samples_per_second = 0; /* nobody computes */
 }
 
 static int sum_up(struct feed_state *to, const struct dashboard *d, const struct seen *s,
@@ -259,7 +272,7 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
     else if (d->total_steps > to->step && snapshot->step_s > 0)
         to->schedule_eta = (double)(d->total_steps - to->step) * snapshot->step_s;
     for (size_t i = 0; i < s->count; i++) to->seen = fmax(to->seen, s->peers[i].seen);
-    to->status = status_of(to, s);
+    to->status = status_of(to, s, snapshot->step_s);
     if (to->status != FEED_LIVE) to->peers = to->clients = 0, to->samples = 0;
     free(m);
     free(p);
@@ -342,9 +355,11 @@ int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snaps
 {
     struct seen s = { 0 };
     struct feed_state now;
-    int rc = seen_take(&s, snapshot);
+    int rc = seen_take(&s, snapshot), same;
     if (!rc) rc = sum_up(&now, d, &s, snapshot);
-    if (!rc) rc = pace_add(&d->pace, &s, now.time, now.step, d->target);
+    /* Between two lines of a log nothing is known of its pace, and there is nothing to remember. */
+    same = is_log(&s) && now.step == d->last.step;
+    if (!rc && !same) rc = pace_add(&d->pace, &s, now.time, now.step, d->target);
     if (rc) {
         seen_clear(&s);
         return pl_fail(err, rc, "page: %s", pl_status_name(rc));
@@ -353,7 +368,7 @@ int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snaps
     now.problem = snapshot->problem;
     now.resources = snapshot->resources;
     now.files_version = d->files_version;
-    if (now.step != d->last.step || now.time - d->last.time >= DASHBOARD_EVERY * 0.9) {
+    if (!same && (now.step != d->last.step || now.time - d->last.time >= DASHBOARD_EVERY * 0.9)) {
         rc = remember(d, &now, &s, err);
         now.rows = d->rows;
         if (!rc && d->updates++ % PRUNE_EVERY == 0) rc = history_prune(d->history, err);

@@ -81,15 +81,15 @@ json_t *feed_state_json(const struct feed_state *s)
         (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients", (json_int_t)s->clients,
         "rows", (json_int_t)s->rows, "phase", phase[s->phase]);
     json_object_update_new(
-        o, json_pack("{s:o, s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "held_out",
+        o, json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "held_out",
                      number_of(s->held_out), "status", status[s->status], "seen",
                      s->seen > 0 ? json_real(s->seen) : json_null(), "throughput",
-                     number_of(s->throughput), "averaging_share", number_of(s->averaging_share),
-                     "history_version", (json_int_t)s->history_version, "files_version",
-                     (json_int_t)s->files_version, "searching", (json_int_t)s->searching, "banned",
-                     (json_int_t)s->banned, "resources",
-                     s->resources ? feed_resources_json(s->resources) : json_null(), "rounds",
-                     totals_json(s->total)));
+                     number_of(s->throughput), "mean_throughput", number_of(s->mean_throughput),
+                     "averaging_share", number_of(s->averaging_share), "history_version",
+                     (json_int_t)s->history_version, "files_version", (json_int_t)s->files_version,
+                     "searching", (json_int_t)s->searching, "banned", (json_int_t)s->banned,
+                     "resources", s->resources ? feed_resources_json(s->resources) : json_null(),
+                     "rounds", totals_json(s->total)));
     return o;
 }
 
@@ -214,7 +214,7 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count,
 
 /* --- Prometheus ----------------------------------------------------------------------- */
 
-#define PROMETHEUS_MAX 16384 /* 22 metrics, each with a line of help and a run's name */
+#define PROMETHEUS_MAX 16384 /* 23 metrics, each with a line of help and a run's name */
 
 /* Appends to the text; the rest is cut if it does not fit, and *at is then at the end. */
 __attribute__((format(printf, 3, 4))) static void append(char *text, size_t *at, const char *format,
@@ -252,6 +252,7 @@ char *feed_prometheus(const struct feed_state *s, size_t watchers)
         { "banned", "Groupmates caught lying, as present peers count", (double)s->banned },
         { "samples_per_second", "Sum of the peers' speeds of computing", s->samples_per_second },
         { "throughput", "Samples a second by wall clock", s->throughput },
+        { "mean_throughput", "The same, from the first poll to the last step", s->mean_throughput },
         { "averaging_share", "Share of the time in which peers do not compute",
           s->averaging_share },
         { "live", "1 while peers report their progress", s->status == FEED_LIVE },

@@ -32,7 +32,8 @@ struct feed_state {
     size_t peers, clients;
     enum feed_status status;
     double seen;       /* when the newest record was written; 0: no record */
-    double throughput; /* samples a second by wall clock; NAN: not known */
+    double throughput; /* samples a second by wall clock; NAN: not known, or the run is not live */
+    double mean_throughput; /* from the page's first poll to the last step; NAN: not known */
     /* The share of the time in which peers average, look for groups and wait; NAN: not known. */
     double averaging_share;
     enum feed_phase phase;

@@ -43,9 +43,11 @@ int pace_add(struct pace *p, const struct seen *s, double time, int64_t step, do
     int rc;
     /* The clock was set back, or the run began anew: earlier measurements are useless. */
     if (p->count && (elapsed < 0 || step < p->last_step)) p->count = 0;
+    if (!p->count) p->began = p->stepped = time, p->began_samples = p->stepped_samples = p->samples;
     /* Python peers count nothing, but a step takes the target at least. */
     if (p->count) p->samples += fmax(growth(p, s, elapsed), (double)(step - p->last_step) * target);
     if ((rc = remember(p, s))) return rc;
+    if (p->count && step > p->last_step) p->stepped = time, p->stepped_samples = p->samples;
     p->last_time = time;
     p->last_step = step;
     /* The last point moves with each poll until it is PACE_EVERY after the one before it. */
@@ -76,4 +78,10 @@ double pace_step_s(const struct pace *p)
     const struct pace_point *a = p->point, *b = p->point + (p->count ? p->count - 1 : 0);
     if (!p->count || b->time - a->time < PACE_AT_LEAST || b->step == a->step) return NAN;
     return (b->time - a->time) / (double)(b->step - a->step);
+}
+
+double pace_mean(const struct pace *p)
+{
+    const double took = p->stepped - p->began;
+    return took < PACE_AT_LEAST ? (double)NAN : (p->stepped_samples - p->began_samples) / took;
 }

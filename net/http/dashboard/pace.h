@@ -27,6 +27,8 @@ struct pace {
     size_t last_count;
     double last_time;
     int64_t last_step;
+    /* The run as far as it was followed: from the first poll to the last new step. */
+    double began, began_samples, stepped, stepped_samples;
 };
 
 /* A poll: `step` is the run's, target the samples that a step takes at least (0: not known). Only
@@ -38,5 +40,6 @@ void pace_clear(struct pace *p);
 /* NAN: not known yet. */
 double pace_rate(const struct pace *p);   /* samples a second */
 double pace_step_s(const struct pace *p); /* seconds a step; NAN also if there was none */
+double pace_mean(const struct pace *p); /* samples a second, from the first poll to the last step */
 
 #endif

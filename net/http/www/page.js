@@ -6,7 +6,7 @@
 const root = document.documentElement, at = (id) => document.getElementById(id);
 const POLL = 15000; /* ms, where events don't come through */
 const REPORTS = 30; /* s between a peer's reports of its progress */
-const STALE = 120; /* s without a new line of a log, or an answer of the page's program */
+const STALE = 120; /* s without an answer of the page's program */
 let total = 0; /* steps of the schedule */
 let history = potluckData.history, board = potluckData.board || [], peers = [], now = Date.now() / 1000;
 
@@ -95,7 +95,9 @@ function roundTrip(p) {
 
 /* A word and a colour; what it means is the title. */
 function stateOf(p) {
-    if (p.state === "local") return ["training", "state on", "reads its log from the disk of this machine"];
+    if (p.state === "local") return !shown || shown.status === "live" ? ["training", "state on", "reads its log from the disk of this machine"] :
+        shown.status === "ended" ? ["ended", "state off", "has made the run's last step"] :
+        ["silent", "state off", "has written no line of its log for some time: it was stopped, or it ended early"];
     if (p.state === "quiet") return total && p.step >= total ? ["ended", "state off", "has made the run's last step"] :
         ["gone", "state off", "has reported no progress for a minute: it was stopped, or has lost its connection"];
     if (now - p.seen > REPORTS + 15) return ["stale", "state off", "has missed a report: peers report every " + REPORTS + " s"];
@@ -148,21 +150,20 @@ function showFiles(files) {
 
 /* --- figures --- */
 
-/* Whether the run goes on, and how old what is shown is. A log on this machine has the time of its last
- * line; a swarm's state has the swarm's clock, so its age is counted from its arrival here. */
+/* Whether the run goes on, and how old what is shown is. Records have the swarm's clock, so the age of
+ * a state is counted from its arrival here. */
 let shown = null, arrived = 0;
 function sayRun() {
     const state = shown, alone = !(state.target > 0);
-    const age = alone ? Date.now() / 1000 - state.time : (performance.now() - arrived) / 1000;
+    const age = (performance.now() - arrived) / 1000;
     const name = "the run “" + state.run + "”, ", when = new Date(state.time * 1000).toLocaleString();
-    const last = Number.isFinite(state.seen) ? "; its newest record is from " + ago(state.time - state.seen) : "";
+    const last = Number.isFinite(state.seen) ? (alone ? "; the last line of its log is from " : "; its newest record is from ") + ago(state.time - state.seen) : "";
     let text = "Live: " + name + state.peers + (state.peers === 1 ? " peer" : " peers") + ", as of " + when + ".";
     if (!potluckData.live) text = "As it ended: " + name + "at step " + figure(state.step, 9) + ", as of " + when + ".";
     else if (state.status === "ended") text = "Ended: " + name + "after its last step, " + figure(state.step, 9) + last + ".";
-    else if (state.status === "silent") text = "Silent: " + name + "at step " + figure(state.step, 9) + "; no peer reports progress" + last + ".";
+    else if (state.status === "silent") text = "Silent: " + name + "at step " + figure(state.step, 9) + (alone ? "" : "; no peer reports progress") + last + ".";
     else if (state.status === "empty") text = "Waiting: " + name + "of which there is no record.";
-    else if (age > STALE) text = (alone ? "Not running: " : "Out of date: ") + name + "at step " + figure(state.step, 9) + "; " +
-        (alone ? "its last line was written " : "this page's program answered ") + ago(age) + ".";
+    else if (age > STALE) text = "Out of date: " + name + "at step " + figure(state.step, 9) + "; this page's program answered " + ago(age) + ".";
     at("run-line").textContent = text + (state.problem ? " " + state.problem : "");
     return potluckData.live && state.status === "live" && age <= STALE;
 }
@@ -179,9 +180,10 @@ function showState(state) {
     at("live").hidden = false;
     at("t-loss").textContent = figure(state.loss, 4);
     at("t-peers").textContent = figure(state.peers, 9);
+    /* By wall clock: lately, or of the whole run once it is over. Before that is known, what the peers compute. */
     const counted = Number.isFinite(state.throughput);
-    at("t-rate-name").textContent = counted || alone ? "Samples a second" : "Samples a second, computing";
-    at("t-rate").textContent = figure(counted ? state.throughput : state.samples_per_second, 3);
+    at("t-rate-name").textContent = "Samples a second" + (!live ? ", mean of the run" : counted || alone ? "" : ", computing");
+    at("t-rate").textContent = figure(!live ? state.mean_throughput : counted ? state.throughput : state.samples_per_second, 3);
     at("t-share-box").hidden = !Number.isFinite(state.averaging_share);
     at("t-share").textContent = percent(state.averaging_share);
     at("t-step").textContent = figure(state.step, 9) + (state.total_steps ? " of " + figure(state.total_steps, 9) : "");

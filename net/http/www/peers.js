@@ -15,7 +15,7 @@ function health(peers, stateOf, rounds) {
     const count = {}, tries = rounds.good + rounds.failed;
     for (const p of peers) { const s = stateOf(p)[0]; count[s] = (count[s] || 0) + 1; }
     const sum = (...names) => names.reduce((n, name) => n + (count[name] || 0), 0);
-    const active = peers.length - sum("gone", "ended", "training");
+    const active = peers.length - sum("gone", "ended", "silent", "training");
     at("health").hidden = !peers.length || active < 1 && !tries;
     at("h-direct").textContent = sum("direct", "reachable") + " of " + active;
     at("h-relayed").textContent = sum("relayed");

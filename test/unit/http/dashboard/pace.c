@@ -99,7 +99,75 @@ static void a_run_without_peers_is_not_live(void **state)
         assert_true((real(text, "peers") > 0) == (i == 0));
         if (i) assert_true(real(text, "samples") == 0);
         if (i) assert_true(real(text, "schedule_eta") == -1);
+        assert_true(real(text, "samples_per_second") == (i ? 0 : 3)); /* nobody computes */
         if (i == 1) assert_true(real(text, "seen") == 1000);
+        free(status);
+        free(text);
+    }
+    dashboard_close(d);
+    http_server_close(s);
+}
+
+/* What page and Prometheus say of a rate after the end is what was made, not what peers could do. */
+static void the_mean_outlives_the_run(void **state)
+{
+    struct dashboard_metrics m = metrics("aa", 0, 100, 16, 2, 1);
+    struct dashboard_progress p = progress("aa", 0, 0, 100, 0);
+    struct dashboard_snapshot snapshot = {
+        .time = 1000, .metrics = &m, .metrics_count = 1, .progress = &p, .progress_count = 1
+    };
+    struct dashboard_options o = { .run = "r", .target_batch = 16, .total_steps = 4 };
+    struct http_server *s;
+    struct dashboard *d;
+    char *text = NULL;
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
+    for (int i = 0; i < 6; i++) {
+        m.record.step = p.record.epoch = i < 4 ? i : 4;
+        p.record.time = snapshot.time;
+        snapshot.progress_count = i < 4;
+        free(text);
+        text = state_after(d, http_server_port(s), &snapshot);
+        snapshot.time += 10;
+    }
+    assert_true(real(text, "throughput") == -1);
+    assert_true(real(text, "mean_throughput") == 64 / 40.0); /* 4 steps of 16 in 40 s, not in 50 */
+    free(text);
+    dashboard_close(d);
+    http_server_close(s);
+}
+
+/* A training without a swarm is known by its log: its last line ages. */
+static void a_log_grows_silent(void **state)
+{
+    struct dashboard_metrics m = metrics(DASHBOARD_THIS, 40, 8, 16, 2, 1);
+    struct dashboard_snapshot snapshot = { .metrics = &m, .metrics_count = 1 };
+    struct dashboard_options o = { .run = "r", .total_steps = 100 };
+    static const struct {
+        double age, step_s;
+        int64_t step;
+        const char *status;
+    } want[] = {
+        { 0, 1, 40, "live" },    { 119, 1, 40, "live" },  { 121, 1, 40, "silent" },
+        { 121, 60, 40, "live" }, { 599, 60, 40, "live" }, { 601, 60, 40, "silent" },
+        { 0, 1, 100, "live" },   { 1, 1, 100, "ended" },
+    };
+    struct http_server *s;
+    struct dashboard *d;
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
+    for (size_t i = 0; i < PL_COUNT(want); i++) {
+        const double written = 1000 * (double)(i + 1);
+        char *text, *status;
+        m.expiration = written + METRICS_LIFE;
+        m.record.step = want[i].step;
+        snapshot.step_s = want[i].step_s;
+        snapshot.time = written + want[i].age;
+        text = state_after(d, http_server_port(s), &snapshot);
+        status = word_of(text, "status");
+        assert_string_equal(status, want[i].status);
+        assert_true((real(text, "peers") == 1) == !strcmp(status, "live"));
+        assert_true(real(text, "seen") == written);
         free(status);
         free(text);
     }
@@ -180,6 +248,20 @@ static void samples_are_differences_of_counts(void **state)
     assert_true(p.samples == 340 + 1e6 + 20);
 }
 
+/* From the first poll to the last new step: waiting before and after it is not the run's. */
+static void the_mean_ends_with_the_last_step(void **state)
+{
+    add(1000, 5, "a", 500);
+    add(1019, 6, "a", 600);
+    assert_true(isnan(pace_mean(&p)));
+    add(1500, 7, "a", 1000);
+    assert_true(pace_mean(&p) == 1);
+    add(1600, 7, "a", 1050); /* of a step that never came */
+    assert_true(pace_mean(&p) == 1);
+    add(1610, 2, "a", 1060); /* another run */
+    assert_true(isnan(pace_mean(&p)));
+}
+
 /* A clock that is set back, and a run that begins anew. */
 static void what_was_measured_before_is_dropped(void **state)
 {
@@ -201,9 +283,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pace_is_that_of_the_wall_clock),
         cmocka_unit_test(a_run_without_peers_is_not_live),
+        cmocka_unit_test(the_mean_outlives_the_run),
+        cmocka_unit_test(a_log_grows_silent),
         cmocka_unit_test_setup_teardown(figures_need_time_and_a_step, no_points, no_points),
         cmocka_unit_test_setup_teardown(the_window_is_bounded, no_points, no_points),
         cmocka_unit_test_setup_teardown(samples_are_differences_of_counts, no_points, no_points),
+        cmocka_unit_test_setup_teardown(the_mean_ends_with_the_last_step, no_points, no_points),
         cmocka_unit_test_setup_teardown(what_was_measured_before_is_dropped, no_points, no_points),
     };
     return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
