@@ -52,7 +52,8 @@ static inline int train_has_local_steps(const struct train_swarm *w)
 /* 1: peers take each other's messages as they are. */
 static inline int train_gathers(const struct train_swarm *w)
 {
-    return train_outer(w) && strcmp(w->algorithm, "diloco") && strcmp(w->algorithm, "local_sgd");
+    const struct pl_outer_algorithm *a = train_outer(w);
+    return a && !a->is_reduced;
 }
 /* Inner steps between two exchanges; 1 where gradients travel. */
 int64_t train_period(const struct train_swarm *w);

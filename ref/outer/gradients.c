@@ -73,6 +73,7 @@ static double bytes_per_step(const struct pl_outer *o)
 const struct pl_outer_algorithm pl_outer_gradients = {
     .name = "gradients",
     .summary = "the mean gradient of every step",
+    .is_reduced = 1,
     .message = message,
     .apply = apply,
     MEAN_GRADIENT,

@@ -120,6 +120,8 @@ struct pl_outer_algorithm {
     const char *name, *summary;
     const char *bytes; /* bytes a peer sends per step, as a formula */
     enum pl_outer_exchange exchange;
+    int is_reduced;      /* reducers average the messages on the wire (butterfly all-reduce); 0:
+                            every peer takes the messages of the others and makes the mean itself */
     int sends_gradients; /* each step's: one with a NaN then travels with weight 0 */
     int takes_back;      /* apply reads the latest message if no peer has received it */
     int (*open)(struct pl_outer *o, const float *x, struct pl_err *err); /* or NULL */

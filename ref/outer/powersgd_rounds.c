@@ -169,6 +169,7 @@ const struct pl_outer_algorithm pl_outer_powersgd = {
     .summary = "each gradient as two thin factors, in two exchanges",
     .bytes = "4 r (a + b) for each matrix (a,b) that it pays for, 4 n of the rest",
     .exchange = PL_OUTER_MEAN,
+    .is_reduced = 1,
     .sends_gradients = 1,
     .open = open_powersgd,
     .before_step = before_step,

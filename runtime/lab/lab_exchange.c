@@ -2,7 +2,8 @@
  *
  *   MEAN     a butterfly all-reduce: every member sends part b of its message to member b, which
  *            sends the mean of part b to every other member once it has all of them
- *   GATHER   every member sends its whole message to every other one
+ *   GATHER   every member sends its whole message to every other one; also of a mean that is not
+ *            is_reduced, as `potluck train` does, unless the run asks for an all-reduce
  *   GROUP    the same within the groups of pl_noloco_group
  *   ONE      each message goes to every peer by itself; all apply them in the order of their
  *            numbers
@@ -24,7 +25,9 @@
 
 static enum pl_outer_exchange kind_of(const struct lab_swarm *s)
 {
-    return s->setup->algorithm->exchange;
+    const struct pl_outer_algorithm *a = s->setup->algorithm;
+    const int is_gathered = a->exchange == PL_OUTER_MEAN && !a->is_reduced && !s->setup->all_reduce;
+    return is_gathered ? PL_OUTER_GATHER : a->exchange;
 }
 
 /* --- shared by the swarm's files -------------------------------------------------------------- */

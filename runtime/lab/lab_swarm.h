@@ -41,6 +41,7 @@ struct lab_setup {
     const struct pl_outer_algorithm *algorithm;
     struct pl_outer_setup outer; /* without tensors, rank and peers */
     int peers;
+    int all_reduce; /* 1: reducers average, whatever algorithm->is_reduced says */
     struct lab_link link[LAB_PEERS_MAX];
     double sample_s[LAB_PEERS_MAX];         /* time of one sample's gradient */
     double straggle_share, straggle_factor; /* share of slow steps; their time, as a multiple */

@@ -137,10 +137,10 @@ static inline int collaborative_averages_gradients(const struct pl_collaborative
 static inline const struct pl_outer_algorithm *collaborative_gathers(
     const struct pl_collaborative_options *o)
 {
-    if (collaborative_averages_gradients(o) || !strcmp(o->algorithm, "diloco") ||
-        !strcmp(o->algorithm, "local_sgd"))
-        return NULL;
-    return pl_outer_find(o->algorithm);
+    const struct pl_outer_algorithm *a = collaborative_averages_gradients(o)
+                                             ? NULL
+                                             : pl_outer_find(o->algorithm);
+    return a && !a->is_reduced ? a : NULL;
 }
 
 /* --- optimizer_options.c */
