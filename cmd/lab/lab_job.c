@@ -192,6 +192,9 @@ static int drive(struct state *s, int *is_complete, struct pl_err *err)
     }
     if (!rc) rc = put_totals(s, err);
     if (!rc && fflush(s->log)) rc = pl_fail(err, PL_EIO, "%s: %s", s->log_path, strerror(errno));
+    if (!rc && !job->is_timing)
+        rc = lab_trained_save(&s->trained, lab_swarm_common(s->swarm), job->run->setup.steps,
+                              job->out, err);
     if (!rc) unlink(s->state_path);
     *is_complete = !rc;
     return rc;

@@ -2,7 +2,8 @@
  *
  *   FOLDER/run.json    the run, as far as it decides the result
  *   FOLDER/log.jsonl   a line of JSON for each evaluation, activity, exchange; the totals
- *   FOLDER/state.bin   the swarm, to go on from; gone once the run is complete */
+ *   FOLDER/state.bin   the swarm, to go on from; gone once the run is complete
+ *   FOLDER/checkpoint-STEPS.safetensors   the trained model, for another run's `start` */
 #ifndef PL_LAB_JOB_H
 #define PL_LAB_JOB_H
 

@@ -3,6 +3,7 @@
 #include "model.h"
 
 #include "cmd/train/train_data.h"
+#include "cmd/train/train_job.h"
 #include "data/models/dalle_config.h"
 #include "ref/rng.h"
 
@@ -184,6 +185,7 @@ int lab_trained_open(struct lab_trained *t, const struct lab_run *run, const str
     if (!rc) rc = pl_dalle_open(&t->dalle, &config, be, 1, err);
     if (!rc && (rc = pl_dalle_init(t->dalle, run->setup.seed)))
         pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
+    if (!rc && *run->start) rc = train_job_load(t->dalle, NULL, NULL, NULL, NULL, run->start, err);
     if (!rc) t->dalle->activations = PL_STORED; /* a small model: memory is no matter */
     if (!rc && (rc = describe_tensors(t, run->setup.outer.fragments)))
         pl_fail(err, rc, "no memory for the model's shapes");
@@ -207,6 +209,16 @@ int lab_trained_open(struct lab_trained *t, const struct lab_run *run, const str
                                    .save = save,
                                    .load = load };
     return PL_OK;
+}
+
+int lab_trained_save(struct lab_trained *t, const float *x, uint64_t steps, const char *folder,
+                     struct pl_err *err)
+{
+    const struct pl_params *p = &t->dalle->params;
+    int rc = p->be->copy(p->value, x, p->total);
+    if (rc) return pl_fail(err, rc, "%s: %s", folder, pl_status_name(rc));
+    return train_job_save(t->dalle, t->inner[0], NULL, NULL, steps, NULL, NULL, folder, 1, NULL,
+                          err);
 }
 
 const float *lab_trained_start(const struct lab_trained *t) { return t->dalle->params.value; }

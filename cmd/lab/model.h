@@ -22,10 +22,15 @@ struct lab_trained {
     int32_t *batch_text, *batch_codes;
 };
 
-/* Reads the pairs, and draws the initial values: lab_trained_start. be is borrowed. */
+/* Reads the pairs, and draws the initial values, or loads those of the run's checkpoint:
+ * lab_trained_start. be is borrowed. */
 int lab_trained_open(struct lab_trained *t, const struct lab_run *run, const struct pl_backend *be,
                      int is_timing, struct pl_err *err);
 void lab_trained_close(struct lab_trained *t);
+/* Parameters x (n, backend memory) and the first peer's moments, to the folder's
+ * checkpoint-STEPS.safetensors, which `start` and potluck generate take. */
+int lab_trained_save(struct lab_trained *t, const float *x, uint64_t steps, const char *folder,
+                     struct pl_err *err);
 const float *lab_trained_start(const struct lab_trained *t);
 
 #endif

@@ -243,6 +243,7 @@ static void take_all(struct reading *r, json_t *root)
         if (!strcmp(key, "name")) {
             strcpy(run->name, text_of(r, key, j, sizeof run->name));
         } else if (!strcmp(key, "model")) strcpy(run->model, text_of(r, key, j, sizeof run->model));
+        else if (!strcmp(key, "start")) strcpy(run->start, text_of(r, key, j, sizeof run->start));
         else if (!strcmp(key, "inner")) {
             const char *inner = text_of(r, key, j, 20);
             run->inner = !strcmp(inner, "lamb")   ? PL_LAMB

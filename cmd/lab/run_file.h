@@ -13,6 +13,7 @@
 struct lab_run {
     char name[LAB_NAME_MAX]; /* "name", otherwise the file's name without its ending */
     char model[256];         /* a configuration as `potluck train --config` takes it */
+    char start[256];         /* a checkpoint whose parameters all peers begin with; "": random */
     enum pl_optimizer_kind inner;
     double decay;
     int64_t pairs, held_out, batch;

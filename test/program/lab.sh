@@ -80,6 +80,15 @@ check "learns" sh -c '[ "$(printf "%s\n%s\n" "$0" "$1" | sort -g | head -n 1)" =
 refuses 1 "adamw, lamb or muon" run sgd "inner: sgd
 $diloco"
 
+# A run goes on from another's parameters: its first held-out loss is the other's last one.
+check "a complete run leaves its model" [ -s "$work/sync/checkpoint-000012.safetensors" ]
+check "from which another starts" run warm "algorithm: diloco
+start: $work/sync/checkpoint-000012.safetensors"
+check "at its loss" [ "$(losses warm | head -n 1)" = "$(losses sync | tail -n 1)" ]
+check "without gradients there is no model" sh -c '! ls "$0"/checkpoint* 2>/dev/null' "$work/timing"
+refuses 1 "nofile.safetensors" run wrong "algorithm: diloco
+start: $work/nofile.safetensors"
+
 check "a report" "$POTLUCK" lab compare "$work/sync" "$work/diloco" --out "$work/report.html"
 check "has its figures inside" [ "$(grep -c '<svg' "$work/report.html")" -eq 7 ]
 check "loads nothing" sh -c '! grep -E "(src|href)=|url\(|@import|<script" "$0"' "$work/report.html"
