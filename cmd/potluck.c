@@ -47,16 +47,14 @@ static int version(void)
 /* NULL, with a line on stderr: there is no such command. */
 static const struct command *find_command(const char *name)
 {
-    const struct command *similar = NULL;
-    int least = 3; /* more would be another word */
-    for (size_t i = 0; i < PL_COUNT(commands); i++)
-        if (!strcmp(name, commands[i]->name)) return commands[i];
+    const char *names[PL_COUNT(commands) + 1] = { NULL }, *similar;
     for (size_t i = 0; i < PL_COUNT(commands); i++) {
-        int distance = option_edit_distance(name, strlen(name), commands[i]->name);
-        if (distance < least) least = distance, similar = commands[i];
+        names[i] = commands[i]->name;
+        if (!strcmp(name, names[i])) return commands[i];
     }
+    similar = option_similar(name, names);
     fprintf(stderr, "potluck: no command '%.40s'; ", name);
-    if (similar) fprintf(stderr, "did you mean %s? ", similar->name);
+    if (similar) fprintf(stderr, "did you mean %s? ", similar);
     fputs("'potluck --help' lists them\n", stderr);
     return NULL;
 }
@@ -64,7 +62,7 @@ static const struct command *find_command(const char *name)
 static int help(int argc, char **argv)
 {
     const struct command *c;
-    if (argc < 3 || !strcmp(argv[2], "--help")) {
+    if (argc < 3 || !strcmp(argv[2], "--help") || !strcmp(argv[2], "help")) {
         usage(stdout);
         return 0;
     }

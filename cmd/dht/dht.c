@@ -229,15 +229,13 @@ static const struct option_row rows[] = {
 /* A verb, and the words that it takes. */
 static int check(struct dht_options *o, int words, char **argv)
 {
-    static const char verbs[] = "get, put, ping or bench comes first";
+    static const char *const verbs[] = { "get", "put", "ping", "bench", NULL };
+    static const int words_of[] = { 1, 2, 0, 0 };
+    const int verb = command_verb("dht", verbs, words ? argv[1] : NULL);
     int wanted;
-    if (!words) return command_misused("dht", "%s", verbs);
-    o->verb = argv[1];
-    wanted = !strcmp(o->verb, "get")                                 ? 1
-             : !strcmp(o->verb, "put")                               ? 2
-             : !strcmp(o->verb, "ping") || !strcmp(o->verb, "bench") ? 0
-                                                                     : -1;
-    if (wanted < 0) return command_misused("dht", "'%.60s': %s", o->verb, verbs);
+    if (verb < 0) return verb;
+    o->verb = verbs[verb];
+    wanted = words_of[verb];
     if (words - 1 < wanted)
         return command_misused("dht", "%s: %s", o->verb,
                                wanted == 1 ? "a key is needed" : "a key and a value are needed");

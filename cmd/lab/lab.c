@@ -101,16 +101,16 @@ static int compare(struct requests *r, char **folder, int count)
 
 static int run_lab(int argc, char **argv)
 {
+    static const char *const verbs[] = { "run", "compare", NULL };
     struct requests r = { 0 };
-    int words, status;
+    int words, status, verb;
     if (options_parse(&command_lab, &r, argc, argv, &words, &status)) return status;
     if (words == 2 && !strcmp(argv[1], "run")) return run_file(&r, argv[2]);
     if (words >= 2 && !strcmp(argv[1], "compare") && words - 1 <= RUNS_MAX)
         return compare(&r, argv + 2, words - 1);
-    if (!words) command_misused("lab", "expected 'run FILE' or 'compare FOLDER ...'");
-    else if (!strcmp(argv[1], "run")) command_misused("lab", "run: one file is needed");
-    else if (!strcmp(argv[1], "compare"))
+    if ((verb = command_verb("lab", verbs, words ? argv[1] : NULL)) == 0)
+        command_misused("lab", "run: one file is needed");
+    else if (verb == 1)
         command_misused("lab", "compare: 1 to %d folders of runs are needed", RUNS_MAX);
-    else command_misused("lab", "'%.60s': run or compare comes first", argv[1]);
     return 2;
 }

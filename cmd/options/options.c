@@ -162,7 +162,7 @@ static int match(void *context, const struct option_row *row, void *options)
 
 /* How many letters have to be added, removed or replaced to make one name of the other.
  * (Levenshtein distance) */
-int option_edit_distance(const char *a, size_t n, const char *b)
+static int edit_distance(const char *a, size_t n, const char *b)
 {
     int row[NAME_MAX_BYTES + 1], m = (int)strlen(b);
     assert(m <= NAME_MAX_BYTES);
@@ -183,12 +183,15 @@ int option_edit_distance(const char *a, size_t n, const char *b)
 static int closer(void *context, const struct option_row *row, void *options)
 {
     struct search *s = context;
-    int distance = option_edit_distance(s->typed, s->length, row->name);
+    int distance = edit_distance(s->typed, s->length, row->name);
     if (!row->help || distance >= s->distance) return 0;
     s->distance = distance;
     s->row = row;
     return 0;
 }
+
+/* Every command has it, and no table. */
+static const struct option_row help_row = { .name = "help", .help = "explains the command" };
 
 static char complaint[400];
 
@@ -216,7 +219,10 @@ static int find_option(struct search *s, const struct command *c, void *options,
         return PL_EUSE;
     }
     s->distance = s->length < 6 ? 3 : 4; /* more would be another word */
-    if (s->length <= NAME_MAX_BYTES) each_option(c->rows, NULL, closer, s);
+    if (s->length <= NAME_MAX_BYTES) {
+        closer(s, &help_row, NULL);
+        each_option(c->rows, NULL, closer, s);
+    }
     if (s->row)
         complain(c->name, "unrecognized option '%.80s'; did you mean --%s?", typed, s->row->name);
     else
@@ -236,6 +242,36 @@ int command_misused(const char *name, const char *format, ...)
     va_end(args);
     complain(name, "%s (see 'potluck %s --help')", what, name);
     return PL_EUSE;
+}
+
+const char *option_similar(const char *typed, const char *const *names)
+{
+    const char *similar = NULL;
+    const size_t n = strlen(typed);
+    int least = n < 3 ? (int)n : 3; /* more would be another word */
+    for (; *names; names++) {
+        int distance = edit_distance(typed, n, *names);
+        if (distance < least) least = distance, similar = *names;
+    }
+    return similar;
+}
+
+int command_verb(const char *name, const char *const *verbs, const char *typed)
+{
+    const char *similar = typed ? option_similar(typed, verbs) : NULL;
+    char all[NAMES_TEXT] = "";
+    size_t used = 0, count = 0;
+    for (; verbs[count]; count++)
+        if (typed && !strcmp(typed, verbs[count])) return (int)count;
+    for (size_t i = 0; i < count && used < sizeof all; i++)
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s",
+                                 !i              ? ""
+                                 : i < count - 1 ? ", "
+                                                 : " or ",
+                                 verbs[i]);
+    if (!typed) return command_misused(name, "%s comes first", all);
+    if (similar) return command_misused(name, "'%.60s': did you mean %s?", typed, similar);
+    return command_misused(name, "'%.60s': %s comes first", typed, all);
 }
 
 /* --- the command line ------------------------------------------------------------------------- */

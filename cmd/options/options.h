@@ -145,8 +145,11 @@ int command_misused(const char *name, const char *format, ...)
 /* The last such line, or the last one of options_parse, without "potluck NAME: "; "": none. */
 const char *command_complaint(void);
 
-/* Letters to insert, remove or replace (Levenshtein) that make the n characters typed a name. */
-int option_edit_distance(const char *typed, size_t n, const char *name);
+/* The name that a user who typed this probably meant; NULL: none. names ends with NULL. */
+const char *option_similar(const char *typed, const char *const *names);
+/* The index of the verb that a command's first word names, as `get` in potluck dht get. Otherwise,
+ * also with typed NULL, PL_EUSE after a line that names the verbs, or the one that was meant. */
+int command_verb(const char *name, const char *const *verbs, const char *typed);
 
 void options_help(FILE *out, const struct command *c);
 /* For completion, a line for each option: its name, a tab, the values to offer ("FILE": file

@@ -254,16 +254,13 @@ static const struct option_row rows[] = {
 static int run_vqgan(int argc, char **argv)
 {
     struct vqgan_options o = { .data = NULL };
-    int words, status;
+    const char *names[PL_COUNT(verbs) + 1] = { NULL };
+    int words, status, verb;
     if (options_parse(&command_vqgan, &o, argc, argv, &words, &status)) return status;
-    for (size_t i = 0; i < PL_COUNT(verbs) && words; i++)
-        if (!strcmp(argv[1], verbs[i].name)) {
-            if (words > 1) command_misused("vqgan", OPTIONS_STRAY, argv[2]);
-            return words > 1 || lacks(&o, &verbs[i]) ? 2 : verbs[i].run(&o);
-        }
-    if (!words) command_misused("vqgan", "train, measure, encode or decode comes first");
-    else command_misused("vqgan", "'%.60s': train, measure, encode or decode comes first", argv[1]);
-    return 2;
+    for (size_t i = 0; i < PL_COUNT(verbs); i++) names[i] = verbs[i].name;
+    if ((verb = command_verb("vqgan", names, words ? argv[1] : NULL)) < 0) return 2;
+    if (words > 1) command_misused("vqgan", OPTIONS_STRAY, argv[2]);
+    return words > 1 || lacks(&o, &verbs[verb]) ? 2 : verbs[verb].run(&o);
 }
 
 const struct command command_vqgan = {

@@ -57,12 +57,14 @@ done <<END
 2|unexpected argument 'word'|peer word
 2|get, put, ping or bench comes first|dht
 2|'frob': get, put, ping or bench comes first|dht frob k
+2|'gte': did you mean get?|dht gte k
 2|get: a key is needed|dht get
 2|put: a key and a value are needed|dht put k
 2|--join is missing|dht get k
 2|unexpected argument 'word'|doctor word
 2|are needed|authority
 2|train, measure, encode or decode comes first|vqgan frob
+2|'trian': did you mean train?|vqgan trian
 2|encode: --weights, --data and --out are needed|vqgan encode
 2|--run is missing|dash --join $peer
 2|unexpected argument 'word'|dash word
@@ -71,6 +73,7 @@ done <<END
 2|unexpected argument 'word'|bench word
 2|unexpected argument 'word'|conform word
 2|'frob': run or compare comes first|lab frob
+2|'comapre': did you mean compare?|lab comapre
 2|run: one file is needed|lab run
 
 # --- addresses, names and URLs

@@ -51,6 +51,7 @@ misused "--cache: the name is empty" train --cache ""                           
 misused "--cache-mb: '0' is not a whole number from 1 to 1073741824" train --cache_mb 0
 misused "option '--top' is ambiguous: --top-k, --top-p" generate --top 3
 misused "unrecognized option '--stesp=3'; did you mean --steps?" train --stesp=3
+misused "unrecognized option '--hlep'; did you mean --help?" train --hlep
 misused "unrecognized option '--lisen'; did you mean --listen?" train --lisen x    # of a table inside of the table
 misused "unrecognized option '--zzzzzzzzzzzz' ('potluck train --help' lists them)" train --zzzzzzzzzzzz
 misused "unrecognized option '-x' (see 'potluck train --help')" train -x
@@ -76,6 +77,7 @@ refuses 1 "/nowhere" "$POTLUCK" train --without /nowhere --steps 1 --out "$work/
 misused "unrecognized option '--withou' ('potluck train --help' lists them)" train --withou /nowhere
 "$POTLUCK" train --help >"$work/help"
 "$POTLUCK" --help >"$work/commands"
+check "so does help help" sh -c '"$0" help help | cmp - "$1"' "$POTLUCK" "$work/commands"
 check "help --help lists the commands" sh -c '"$0" help --help | cmp - "$1"' "$POTLUCK" "$work/commands"
 check "help does not list --without" sh -c '! grep -q -e --without "$0"' "$work/help"
 
