@@ -1,27 +1,35 @@
 /* train_join.c - the way of `potluck train --run` into a swarm and out of it:
  *
- *   key and access token - node, held - addresses are printed - page - preflight checks, which join
- *   - manifest - (training) - all of it in reverse */
+ *   key and access token - node, held - page - preflight checks, which join - manifest - addresses
+ *   are printed - (training) - all of it in reverse
+ *
+ * The first peer prints its addresses earlier, before it measures its own speed. */
 #include "train_join.h"
 #include "cmd/common/outputs.h"
 #include "cmd/common/swarm_messages.h"
 
 #include <stdio.h>
 
-/* Printed before anything is waited for: others may come while we still join. */
+/* For people, who would pass it on: only once this peer is known to take part. */
 static void print_addresses(const struct train_swarm *w, struct swarm *s)
 {
-    char address[MULTIADDR_TEXT_MAX], name[1024], before[sizeof name + 20];
+    char name[1024], before[sizeof name + 20];
+    if (w->json) return;
     snprintf(before, sizeof before, "  --run %s --join ",
              outputs_shell_word(name, sizeof name, w->run));
-    if (!w->json)
-        cmd_show_addresses(s, stderr,
-                           w->manifest ? "others join this run by potluck join ADDRESS, or by "
-                                         "potluck train with the same options and\n"
-                                       : "others join this run with\n",
-                           before);
-    else if (!swarm_address_for_others(s, address))
-        printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
+    cmd_show_addresses(s, stderr,
+                       w->manifest ? "others join this run by potluck join ADDRESS, or by "
+                                     "potluck train with the same options and\n"
+                                   : "others join this run with\n",
+                       before);
+}
+
+/* For programs: before anything is waited for, since others may come while we still join. */
+static void print_event(const struct train_swarm *w, struct swarm *s)
+{
+    char address[MULTIADDR_TEXT_MAX];
+    if (!w->json || swarm_address_for_others(s, address)) return;
+    printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
     fflush(stdout);
 }
 
@@ -51,7 +59,8 @@ int train_join_open(struct train_join *j, struct train_swarm *w, const struct pl
     if ((rc = cmd_membership_open(&w->join->membership, &j->options.auth, err))) return rc;
     if ((rc = swarm_open(&j->swarm, &j->options, err))) return rc;
     j->is_open = 1;
-    print_addresses(w, &j->swarm);
+    print_event(w, &j->swarm);
+    if (!j->options.join_count) print_addresses(w, &j->swarm);
     w->page.run = w->run;
     w->page.membership = &w->join->membership;
     w->page.folder = job->out;
@@ -63,6 +72,7 @@ int train_join_open(struct train_join *j, struct train_swarm *w, const struct pl
     rc = preflight_join(&j->check, &j->swarm, &asks, err);
     if (!rc && w->manifest)
         rc = train_manifest_begin(&j->manifest, &j->swarm, &j->options, &j->key, w->manifest, err);
+    if (!rc && j->options.join_count) print_addresses(w, &j->swarm);
     return rc;
 }
 

@@ -58,9 +58,18 @@ other() { # words, options that replace some of `same`
     # shellcheck disable=SC2086
     refuses_again 1 "$words" "$POTLUCK" train --limit 128 --quiet --no-check --json --threads 1 --out "$work/c" $same --join "$first" "$@"
 }
+# Words for people: a peer that takes part says how others join it, one that is refused does not.
+"$POTLUCK" join "$first" --limit 16 --threads 1 --quiet --no-check --out "$work/t.d" 2>"$work/t" &
+words=$!
+peers="$peers $words"
+check "a newcomer says how others join" wait_for 'others join this run by potluck join' "$work/t"
+kill -INT $words; wait $words 2>/dev/null
+# shellcheck disable=SC2086
+refuses_again 1 'steps: 60 here, 100000 in the run' "$POTLUCK" train --limit 128 --quiet --no-check --threads 1 --out "$work/c" $same --join "$first" --steps 60
 other 'steps: 50 here, 100000 in the run' --steps 50
 other 'target batch: 32 here, 16 in the run' --target-batch 32
 other 'learning rate: 0.5 here, 0.02 in the run' --lr 0.5
+other 'token noise: 0.2 here, 0 in the run' --token-noise 0.2
 other 'optimizer: adamw8 here, lamb8 in the run' --optimizer adamw8
 other 'compression: float16 here, run in the run' --compression float16
 other 'algorithm: local_sgd here, gradients in the run' --algorithm local_sgd
