@@ -128,6 +128,9 @@ static void show_text(const struct join *j, const char *signer, const struct pl_
             m->optimizer, m->lr, 100 * m->warmup);
     fprintf(out, "  schedule    %lld steps of %lld samples, of all peers together\n",
             (long long)m->steps, (long long)m->target_batch);
+    if (m->token_noise > 0)
+        fprintf(out, "  noise       %g %% of the image tokens are random at the peak rate\n",
+                100 * m->token_noise);
     fprintf(out, "  averaging   %s, compression %s, parameters every %lld step%s\n", m->algorithm,
             m->compression, (long long)m->average_state_every,
             m->average_state_every == 1 ? "" : "s");

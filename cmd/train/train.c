@@ -90,9 +90,6 @@ const struct option_row train_own_rows[] = {
     { "data-seed", "N", NULL, OPT_INTEGER(data_seed, 0, INT64_MAX),
       "seed of the data order only; give each peer of a run another one (default: --seed; "
       "with potluck join a random one)" },
-    { "token-noise", "X", "0", OPT_REAL(token_noise, 0, 1),
-      "share of the image tokens before the next one that are random in training, so that the "
-      "model relies more on the caption; follows the learning rate" },
     CHECKPOINT_ROWS(job),
     { "quiet", NULL, NULL, OPT_FLAG(job.quiet), "print no progress" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
@@ -135,6 +132,9 @@ const struct option_row train_model_rows[] = {
       "peak learning rate. The paper's run: 0.0025 at batch 4096" },
     { "warmup", "X", "0.1", OPT_REAL(warmup, 0, 1),
       "fraction of the steps with a rising learning rate" },
+    { "token-noise", "X", "0", OPT_REAL(token_noise, 0, 1),
+      "share of the image tokens before the next one that are random in training, so that the "
+      "model relies more on the caption; follows the learning rate" },
     { "seed", "N", "1", OPT_INTEGER(seed, 0, INT64_MAX), "seed of initial values and data order" },
     { 0 },
 };

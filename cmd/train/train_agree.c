@@ -49,6 +49,7 @@ int train_agree(struct train_requests *w, const struct run_manifest *m, struct p
     w->swarm.outer_momentum = m->outer_momentum;
     w->lr = m->lr;
     w->warmup = m->warmup;
+    w->token_noise = m->token_noise;
     w->seed = m->seed;
     return PL_OK;
 }
@@ -115,6 +116,19 @@ int train_manifest_write_file(const struct run_manifest *m, const char *path, st
     return rc;
 }
 
+/* manifest_compare, and the seed, which peers of a run need not share. */
+static int compare_before(const struct run_manifest *now, const struct run_manifest *before,
+                          struct pl_err *differs)
+{
+    const int rc = manifest_compare(now, before, differs);
+    const size_t used = rc ? strlen(differs->text) : 0;
+    if (rc == PL_ENOMEM || now->seed == before->seed) return rc;
+    snprintf(differs->text + used, sizeof differs->text - used,
+             "%sseed: %lld here, %lld in the run", used ? "; " : "", (long long)now->seed,
+             (long long)before->seed);
+    return PL_EUSE;
+}
+
 /* A folder without the file is that of an older version, or of potluck peer. */
 int train_agree_before(const struct train_requests *w, const struct run_manifest *now,
                        struct pl_err *err)
@@ -125,7 +139,7 @@ int train_agree_before(const struct train_requests *w, const struct run_manifest
     int rc = path && before ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc && !pl_file_read_text(&text, path, MANIFEST_BYTES_MAX, NULL) &&
         !manifest_read(before, text, strlen(text), NULL)) {
-        int found = manifest_compare(now, before, &differs);
+        int found = compare_before(now, before, &differs);
         if (found == PL_ENOMEM) rc = pl_fail(err, found, "%s", differs.text);
         else if (found)
             fprintf(stderr, "potluck %s: warning: --resume with other options: %.400s before\n",

@@ -96,6 +96,7 @@ int train_describe(struct run_manifest *m, const struct train_requests *w,
     m->seed = w->seed;
     m->lr = w->lr;
     m->warmup = w->warmup;
+    m->token_noise = w->token_noise;
     m->inner_steps = w->swarm.inner_steps;
     m->outer_lr = w->swarm.outer_lr;
     m->outer_momentum = w->swarm.outer_momentum;

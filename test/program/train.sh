@@ -168,10 +168,10 @@ prints() { # what, pattern, command...
 }
 train_tiny() { "$POTLUCK" train --config test/program/tiny.json --limit 16 --batch 4 "$@"; }
 prints "the next command, quoted" "^next: potluck generate --model '.*/a b'" train_tiny --steps 1 --target-batch 4 --out "$work/a b"
-prints "--resume names what differs" 'warning: --resume with other options: learning rate: 0.5 here, 0.01 in the run; steps: 2 here, 1 in the run before' \
-    train_tiny --steps 2 --target-batch 4 --lr 0.5 --resume --out "$work/a b" --quiet
+prints "--resume names what differs" 'other options: learning rate: 0.5 here, 0.01 in the run; token noise: 0.1 here, 0 in the run; steps: 2 here, 1 in the run; seed: 9 here, 1 in the run before' \
+    train_tiny --steps 2 --target-batch 4 --lr 0.5 --token-noise 0.1 --seed 9 --data-seed 1 --resume --out "$work/a b" --quiet
 prints "and nothing else" '^$' sh -c "'$POTLUCK' train --config test/program/tiny.json --limit 16 --batch 4 --steps 2 --target-batch 4 --lr 0.5 \
-    --resume --out '$work/a b' --quiet 2>&1 | grep -c warning: | sed 's/^0$//'"
+    --token-noise 0.1 --seed 9 --data-seed 1 --resume --out '$work/a b' --quiet 2>&1 | grep -c warning: | sed 's/^0$//'"
 prints "an option's value that is refused is an event" '^{"event": *"error", *"command": *"train", *"text": *"--data: nowhere' \
     train_tiny --data nowhere --json --steps 1
 prints "so is an unknown option" '^{"event": *"error", *"command": *"train", *"text": *".*did you mean --steps' train_tiny --json --stepz 1

@@ -25,6 +25,7 @@
  *
  *   ALWAYS      all peers step from the same mean; with another rate, schedule or optimizer their
  *               parameters would part at the first step
+ *   ADDED       the same, and 0 if it is missing: older versions do not write it
  *   WHERE_BOTH  the same, but an empty text means "not stated"
  *   OUTER       the same, where both sides make outer steps by one algorithm
  *   NEVER       each peer may have its own: it changes nobody else's mathematics */
@@ -34,7 +35,7 @@ static const struct field {
     enum kind kind;
     size_t at, capacity; /* capacity: of a text, its zero included */
     double least, most;
-    enum { NEVER, ALWAYS, WHERE_BOTH, OUTER } compared;
+    enum { NEVER, ALWAYS, ADDED, WHERE_BOTH, OUTER } compared;
 } fields[] = {
 /* A row knows its member by offset and type, so the loops below need no code for single fields. */
 #define AT(member) offsetof(struct run_manifest, member)
@@ -44,6 +45,7 @@ static const struct field {
     { "optimizer", "optimizer", WORDS(optimizer), ALWAYS },
     { "lr", "learning rate", REAL, AT(lr), 0, 0, 1e3, ALWAYS },
     { "warmup", "warmup", REAL, AT(warmup), 0, 0, 1, ALWAYS },
+    { "token_noise", "token noise", REAL, AT(token_noise), 0, 0, 1, ADDED },
     { "steps", "steps", INTEGER, AT(steps), 0, 1, 1e9, ALWAYS },
     { "target_batch", "target batch", INTEGER, AT(target_batch), 0, 1, 1 << 20, ALWAYS },
     { "compression", "compression", WORDS(compression), ALWAYS },
@@ -142,6 +144,7 @@ static int read_field(struct run_manifest *m, const struct field *f, const json_
     /* 0 for whatever is not a number; its type is checked below. */
     const double x = json_number_value(j);
     int good = x >= f->least && x <= f->most; /* false for NaN */
+    if (!j && f->compared == ADDED) return PL_OK;
     switch (f->kind) {
     case TEXT:
         if (!j && f->compared == OUTER) return PL_OK; /* older manifests have no such settings */
@@ -151,7 +154,7 @@ static int read_field(struct run_manifest *m, const struct field *f, const json_
     case INTEGER: good &= json_is_integer(j); break;
     case REAL: good &= json_is_number(j); break;
     }
-    /* Missing fields end here, too: without a value x is 0 and the type is wrong. */
+    /* Other missing fields end here, too: without a value x is 0 and the type is wrong. */
     if (!good)
         return pl_fail(err, PL_EFORMAT, "manifest: %s: expected a number from %g to %g", f->key,
                        f->least, f->most);
@@ -288,7 +291,7 @@ int manifest_compare(const struct run_manifest *ours, const struct run_manifest 
                       !strcmp(ours->algorithm, theirs->algorithm);
     if (compare_models(&all, ours, theirs)) return pl_fail(err, PL_ENOMEM, "manifest: no memory");
     for (const struct field *f = fields; f < fields + PL_COUNT(fields); f++)
-        if (f->compared == ALWAYS || f->compared == WHERE_BOTH || (f->compared == OUTER && outer))
+        if (f->compared != NEVER && (f->compared != OUTER || outer))
             compare_field(&all, ours, theirs, f);
     return *all.text ? pl_fail(err, PL_EUSE, "%.500s", all.text) : PL_OK;
 }

@@ -45,8 +45,8 @@ struct run_manifest {
     size_t data_count; /* 0: each peer brings its own */
     struct pl_dalle_config config;
     int64_t steps, target_batch, average_state_every, seed;
-    double lr, warmup;
-    int64_t inner_steps; /* with another algorithm than gradients, as the next two */
+    double lr, warmup, token_noise; /* the last: pl_token_noise's share at the peak */
+    int64_t inner_steps;            /* with another algorithm than gradients, as the next two */
     double outer_lr, outer_momentum;
 };
 

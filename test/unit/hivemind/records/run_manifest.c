@@ -27,6 +27,7 @@ static int setup(void **state)
                                     .seed = 7,
                                     .lr = 0.01,
                                     .warmup = 0.1,
+                                    .token_noise = 0.08,
                                     .inner_steps = 50,
                                     .outer_lr = 0.7,
                                     .outer_momentum = 0.9 };
@@ -121,6 +122,7 @@ static void what_is_out_of_bounds_is_refused(void **state)
         { "lr", "1001" },
         { "lr", "\"0.01\"" },
         { "warmup", "1.5" },
+        { "token_noise", "1.5" },
         { "steps", "0" },
         { "steps", "1000000001" },
         { "steps", "10.5" },
@@ -151,6 +153,18 @@ static void what_is_out_of_bounds_is_refused(void **state)
     assert_int_equal(with("added", "[1]"), PL_OK);
     assert_int_equal(with("lr", "1"), PL_OK);
     assert_int_equal(with("data", "[]"), PL_OK);
+}
+
+/* Manifests of versions that did not know them. */
+static void fields_that_came_later_may_be_missing(void **state)
+{
+    struct run_manifest m = sample;
+    struct pl_err err;
+    assert_int_equal(with("algorithm_settings", NULL), PL_OK);
+    assert_int_equal(with("token_noise", NULL), PL_OK);
+    m.token_noise = 0;
+    assert_int_equal(manifest_compare(&m, &sample, &err), PL_EUSE);
+    assert_string_equal(err.text, "token noise: 0 here, 0.08 in the run");
 }
 
 static void long_and_broken_texts_are_refused(void **state)
@@ -324,6 +338,7 @@ int main(void)
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(the_largest_fits),
         cmocka_unit_test(what_is_out_of_bounds_is_refused),
+        cmocka_unit_test(fields_that_came_later_may_be_missing),
         cmocka_unit_test(long_and_broken_texts_are_refused),
         cmocka_unit_test(differences_are_named),
         cmocka_unit_test(records_are_their_peers),
