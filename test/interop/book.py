@@ -261,18 +261,28 @@ def run(*words, **keys):
     return subprocess.run([POTLUCK, *words], cwd=ROOT, capture_output=True, text=True, timeout=steps.PATIENCE, **keys)
 
 
+def script_of(folder):
+    """The page's script with the model of that training; None: it failed."""
+    made = subprocess.run([sys.executable, "paper/book/model.py", folder, "data/demo/codec.safetensors", "data/demo/t5_2k.model"],
+                          cwd=ROOT, capture_output=True, text=True)
+    if made.returncode:
+        step("a model for the page", False, made.stderr)
+        return None
+    with open(folder + "/model.js", "w") as f:
+        f.write(made.stdout)
+    return folder + "/model.js"
+
+
 def trained(folder):
     """The script with a model of some seconds' training, and what `potluck generate` draws with it."""
     done = run("train", "--quiet", "--config", "test/program/tiny.json", "--limit", "8", "--steps", "300", "--batch", "8", "--target-batch", "8",
                "--lr", "0.03", "--out", folder, "--save-every", "0", "--evaluate-every", "0", "--threads", "1")
     drawn = run("generate", "--model", folder, "--greedy", "--quiet", "--out", folder + "/pictures", *CAPTIONS)
-    script = subprocess.run([sys.executable, "paper/book/model.py", folder, "data/demo/codec.safetensors", "data/demo/t5_2k.model"],
-                            cwd=ROOT, capture_output=True, text=True)
-    if not done.returncode == drawn.returncode == script.returncode == 0:
-        step("a model for the page", False, done.stderr + drawn.stderr + script.stderr)
+    if not done.returncode == drawn.returncode == 0:
+        step("a model for the page", False, done.stderr + drawn.stderr)
         return None
-    with open(folder + "/model.js", "w") as f:
-        f.write(script.stdout)
+    if not script_of(folder):
+        return None
     with open(folder + "/pictures/pictures.json") as f:
         return json.load(f)["pictures"]
 
@@ -315,10 +325,9 @@ image.src = url;
 """
 
 
-def draw_in(browser, folder, pictures):
-    """The chapter's page with that model; typed in, as a reader does."""
+def opened_with(browser, folder):
+    """The chapter's figure with that folder's model."""
     from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
     shutil.copytree(os.path.join(BOOK, "figures"), folder + "/figures")
     for name in ("04-pictures.html", "book.css"):
         shutil.copy(os.path.join(BOOK, name), folder)
@@ -326,6 +335,14 @@ def draw_in(browser, folder, pictures):
     browser.get("file://" + folder + "/04-pictures.html")
     box = browser.find_element(By.ID, "figure-draw")
     wait_for(lambda: box.get_attribute("data-ready"))
+    return box
+
+
+def draw_in(browser, folder, pictures):
+    """Typed in, as a reader does."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    box = opened_with(browser, folder)
     browser.execute_script("const s = arguments[0].querySelector('input[type=range]'); s.value = 0; s.dispatchEvent(new Event('input'))", box)
     for caption, picture in list(zip(CAPTIONS, pictures))[:2]:
         field = box.find_element(By.CSS_SELECTOR, "input[type=text]")
@@ -335,10 +352,25 @@ def draw_in(browser, folder, pictures):
         with open(f"{folder}/pictures/{picture['file']}", "rb") as f:
             codes, apart = browser.execute_async_script(PIXELS, "data:image/png;base64," + base64.b64encode(f.read()).decode())
         step(f"typed in Chromium, '{caption}' is the picture of potluck generate", codes == " ".join(map(str, picture["codes"])) and apart <= 1, apart)
-    seconds = re.search(r"([\d.]+) s each", box.text)
-    step("the figure says how long a picture took", seconds, box.text)
     if SHOTS:
         box.screenshot(os.path.join(SHOTS, "figure-draw.png"))
+
+
+def demo_sized(browser, folder):
+    """A model of the demo's size, one step old: its script is below 10 MB, and a picture takes less than 2 s."""
+    from selenium.webdriver.common.by import By
+    done = run("train", "--quiet", "--config", "demo", "--limit", "8", "--steps", "1", "--batch", "1", "--target-batch", "1", "--out", folder,
+               "--save-every", "0", "--evaluate-every", "0")
+    script = done.returncode == 0 and script_of(folder)
+    if not script:
+        step("a model of the demo's size", False, done.stderr)
+        return
+    step("the script of a model of the demo's size is below 10 MB", 7e6 < os.path.getsize(script) < 10e6, os.path.getsize(script))
+    box = opened_with(browser, folder)
+    box.find_element(By.TAG_NAME, "button").click()
+    wait_for(lambda: box.get_attribute("data-drawn"))
+    seconds = re.search(r"([\d.]+) s each", box.text)
+    step("it draws a picture in less than 2 s", seconds and 0 < float(seconds.group(1)) < 2, box.text)
 
 
 def main():
@@ -363,6 +395,8 @@ def main():
             try:
                 if pictures:
                     draw_in(browser, folder, pictures)
+                with tempfile.TemporaryDirectory() as large:
+                    demo_sized(browser, large)
                 golden_in(browser)
                 check_figures(browser)
                 check_what_figures_show(browser)

@@ -6,15 +6,15 @@
 "use strict";
 const fs = require("fs"), path = require("path"), vm = require("vm");
 const scripts = path.join(__dirname, "../../paper/book/figures");
-const { Ref, bytesOf, openTensors } = require(path.join(scripts, "figure.js"));
-globalThis.openTensors = openTensors;
+const { Ref, bytesOf85, openTensors } = require(path.join(scripts, "figure.js"));
+Object.assign(globalThis, { bytesOf85, openTensors });
 const { Sampler, tokenize } = require(path.join(scripts, "sampler.js"));
 
 const [, , wasm, model, file, drawn] = process.argv;
-const parts = vm.runInNewContext(fs.readFileSync(model, "utf8") + "; MODEL");
+const trained = vm.runInNewContext(fs.readFileSync(model, "utf8") + "; MODEL");
 const lines = fs.readFileSync(file, "utf8").split("\n").slice(0, -1);
 Ref.open(fs.readFileSync(wasm)).then((ref) => {
-    const sampler = new Sampler(ref, Object.fromEntries(Object.entries(parts).map(([name, text]) => [name, bytesOf(text)])));
+    const sampler = new Sampler(ref, trained);
     const pictures = lines.slice(0, Number(drawn)).map((line) => sampler.sample(line, { temperature: 0 }));
     console.log(JSON.stringify({
         tokens: lines.map((line) => tokenize(sampler.pieces, line)),

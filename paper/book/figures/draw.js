@@ -18,7 +18,7 @@ figure("draw", (ref, box) => {
     let sampler = null, run = 0;
 
     function draw() {
-        sampler ||= new Sampler(ref, Object.fromEntries(Object.entries(MODEL).map(([name, text]) => [name, bytesOf(text)])));
+        sampler ||= new Sampler(ref, MODEL);
         const mine = ++run, text = caption.value, begun = performance.now();
         const next = (i) => { // the page answers between two pictures
             if (mine !== run) return;

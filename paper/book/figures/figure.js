@@ -96,6 +96,19 @@ function normals(n, seed) {
 /* Of base64, in which a page has what it may not fetch. */
 const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 
+/* Of base85 with the digits of RFC 1924, as Python writes it: five of them for four bytes, where base64 takes 5.33. */
+function bytesOf85(text) {
+    const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~", value = new Uint8Array(128);
+    for (let i = 0; i < 85; i++) value[digits.charCodeAt(i)] = i;
+    const words = new DataView(new ArrayBuffer(Math.ceil(text.length / 5) * 4));
+    for (let i = 0; i < text.length; i += 5) {
+        let word = 0;
+        for (let k = i; k < i + 5; k++) word = word * 85 + (k < text.length ? value[text.charCodeAt(k)] : 84);
+        words.setUint32(i / 5 * 4, word);
+    }
+    return new Uint8Array(words.buffer, 0, Math.floor(text.length * 4 / 5)); // the last word may be short
+}
+
 /* --- a figure on its page --------------------------------------------------------------------- */
 
 function figure(name, draw) {
@@ -196,4 +209,4 @@ function draggable(svg, element, move) {
     element.addEventListener("pointermove", (event) => { if (element.hasPointerCapture(event.pointerId)) at(event); });
 }
 
-if (typeof module !== "undefined") module.exports = { Ref, bytesOf, normals, openTensors };
+if (typeof module !== "undefined") module.exports = { Ref, bytesOf85, normals, openTensors };

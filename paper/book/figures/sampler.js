@@ -48,12 +48,12 @@ function tokenize(pieces, caption) {
     return ids;
 }
 
-/* Puts a model's tensors into the WebAssembly; sample(caption, {topK, temperature, seed}) gives its codes and its picture. */
+/* Puts the tensors of a model.js into the WebAssembly; sample(caption, {topK, temperature, seed}) gives its codes and its picture. */
 class Sampler {
     constructor(ref, model) {
-        const checkpoint = openTensors(model.checkpoint), codec = openTensors(model.codec), c = checkpoint.config, v = codec.config;
+        const checkpoint = openTensors(bytesOf85(model.checkpoint)), codec = openTensors(bytesOf85(model.codec)), c = checkpoint.config, v = codec.config;
         this.ref = ref;
-        this.pieces = readPieces(model.tokenizer);
+        this.pieces = readPieces(bytesOf85(model.tokenizer));
         this.T = c.T;
         this.F = c.F;
         const pattern = ["axial_row", "axial_col", "axial_row", "axial_row"];
