@@ -1,5 +1,6 @@
 /* file.c - a file is written completely or not at all, even if a call fails in between. */
 #include "data/files/file.h"
+#include "data/files/memory_stream.h"
 #include "test/unit/unit.h"
 
 #include <dirent.h>
@@ -155,6 +156,32 @@ static void a_kill_in_the_middle(void **state)
     assert_int_equal(system("rm -f /tmp/potluck-file-*/file.*.part"), 0);
 }
 
+/* Whatever is printed becomes one text, with a zero byte behind it for which there is space. */
+static void streams_in_memory(void **state)
+{
+    static const size_t sizes[] = { 0, 1, 4094, 4095, 4096, 4097, 8191, 8192, 30000 };
+    char *want = malloc(30001);
+    for (size_t i = 0; i < 30000; i++) want[i] = (char)('a' + i % 26);
+    for (size_t i = 0; i < PL_COUNT(sizes); i++)
+        for (size_t step = 1; step <= 30000; step = 30 * step) {
+            struct pl_memory_stream s;
+            FILE *f = pl_memory_stream_open(&s);
+            assert_non_null(f);
+            if (step > 1) setvbuf(f, NULL, _IONBF, 0);
+            for (size_t at = 0; at < sizes[i]; at += step)
+                fwrite(want + at, 1, sizes[i] - at < step ? sizes[i] - at : step, f);
+            assert_int_equal(pl_memory_stream_close(&s, f), PL_OK);
+            assert_int_equal(s.bytes, sizes[i]);
+            assert_true(s.capacity > s.bytes);
+            assert_memory_equal(s.text, want, s.bytes);
+            assert_int_equal(s.text[s.bytes], 0);
+            free(s.text);
+        }
+    free(want);
+    struct pl_memory_stream s = { 0 };
+    assert_int_equal(pl_memory_stream_close(&s, NULL), PL_ENOMEM); /* was never opened */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +191,7 @@ int main(void)
         cmocka_unit_test(folders_within_folders),
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(a_kill_in_the_middle),
+        cmocka_unit_test(streams_in_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -2,7 +2,12 @@
 #include "data/models/dalle_config.h"
 #include "data/models/dalle_names.h"
 #include "runtime/dalle_run.h"
+#include "data/files/file.h"
+#include "ref/backend.h"
 #include "test/unit/unit.h"
+
+#include <math.h>
+#include <unistd.h>
 
 static struct pl_dalle *skeleton(const char *name)
 {
@@ -162,13 +167,75 @@ static void json_refusals(void **state)
     }
 }
 
+static void write_text(const char *path, const char *text)
+{
+    assert_int_equal(pl_file_write(path, text, strlen(text), NULL), PL_OK);
+}
+
+/* A word is a built-in configuration; what has a point or a slash in it is a file. */
+static void by_name_or_from_a_file(void **state)
+{
+    char folder[] = "/tmp/potluck-config-XXXXXX", path[80];
+    struct pl_err err = { "" };
+    struct pl_dalle_config c;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config", folder); /* no ending: the slash tells */
+    assert_int_equal(pl_dalle_config_find(&c, "demo", &err), PL_OK);
+    assert_string_equal(c.name, "demo");
+    assert_int_equal(pl_dalle_config_find(&c, "demo.json", &err), PL_EIO);
+    assert_int_equal(pl_dalle_config_find(&c, path, &err), PL_EIO);
+    write_text(path, "{\"base\":\"demo\",\"dim\":96}");
+    assert_int_equal(pl_dalle_config_find(&c, path, &err), PL_OK);
+    assert_int_equal(c.D, 96);
+    write_text(path, "{\"base\":\n\"demo\",\n\"base\":1}");
+    assert_int_equal(pl_dalle_config_find(&c, path, &err), PL_EFORMAT);
+    assert_memory_equal(err.text, path, strlen(path));
+    assert_non_null(strstr(err.text, ": line 3: "));
+    assert_non_null(strstr(err.text, "duplicate"));
+    write_text(path, "{\"dpeth\":1}");
+    assert_int_equal(pl_dalle_config_find(&c, path, &err),
+                     PL_EFORMAT); /* files are read strictly */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* A checkpoint's pos_emb (S+1,R) holds each angle twice, in neighbouring channels. */
+static void angles_of_a_checkpoint(void **state)
+{
+    struct pl_backend be;
+    struct pl_dalle_config config;
+    struct pl_err err = { "" };
+    struct pl_dalle *m;
+    pl_backend_ref(&be);
+    assert_int_equal(pl_dalle_config_named(&config, "demo", NULL), PL_OK);
+    assert_int_equal(pl_dalle_open(&m, &config, &be, 0, &err), PL_OK);
+    const struct pl_blocks *b = &m->stack.blocks;
+    size_t R = (size_t)b->R, rows = (size_t)b->S + 1;
+    float *x = malloc(rows * R * sizeof *x);
+    assert_true(R >= 4);
+    for (size_t i = 0; i < rows * R; i++) x[i] = (float)(i / 2) * 0.01f;
+    assert_int_equal(pl_dalle_set_pos_emb(m, x, &err), PL_OK);
+    for (size_t i = 0; i < rows * R / 2; i++) {
+        assert_true(b->angle[i] == x[2 * i]);
+        assert_true(fabsf(b->cosine[i] - (float)cos((double)x[2 * i])) <= 1e-6f);
+        assert_true(fabsf(b->sine[i] - (float)sin((double)x[2 * i])) <= 1e-6f);
+    }
+    x[2 * R + 3] += 1; /* row 2, the second of the pair 2, 3 */
+    assert_int_equal(pl_dalle_set_pos_emb(m, x, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "row 2: channels 2 and 3 are "));
+    x[2 * R + 2] = x[2 * R + 3] = INFINITY;
+    assert_int_equal(pl_dalle_set_pos_emb(m, x, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "are inf and inf"));
+    free(x);
+    pl_dalle_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(built_in_sizes),
-        cmocka_unit_test(names_of_all_spellings),
-        cmocka_unit_test(json_there_and_back),
-        cmocka_unit_test(json_refusals),
+        cmocka_unit_test(built_in_sizes),         cmocka_unit_test(names_of_all_spellings),
+        cmocka_unit_test(json_there_and_back),    cmocka_unit_test(json_refusals),
+        cmocka_unit_test(by_name_or_from_a_file), cmocka_unit_test(angles_of_a_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

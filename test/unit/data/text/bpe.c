@@ -69,6 +69,133 @@ static void texts_are_cleaned(void **state)
     }
 }
 
+static void expect_clean(const char *text, const char *want)
+{
+    char *out;
+    size_t n;
+    assert_int_equal(pl_clean_text(&out, &n, text, strlen(text)), PL_OK);
+    assert_string_equal(out, want);
+    free(out);
+}
+
+static void append_utf8(char *text, int c)
+{
+    char at[4] = { (char)(c >> 12 | 0xE0), (char)((c >> 6 & 63) | 0x80), (char)((c & 63) | 0x80) };
+    if (c < 0x800) at[0] = (char)(c >> 6 | 0xC0), at[1] = (char)((c & 63) | 0x80), at[2] = 0;
+    strcat(text, at);
+}
+
+/* Every ligature becomes its letters, which are lower case in the end. */
+static void ligatures_come_apart(void **state)
+{
+    static const struct {
+        int first, last;
+        const char *letters;
+    } cases[] = {
+        { 0x132, 0x133, "ij" },
+        { 0x149, 0x149, "'n" },
+        { 0x1C4, 0x1C6, "d\xc5\xbe" },
+        { 0x1C7, 0x1C9, "lj" },
+        { 0x1CA, 0x1CC, "nj" },
+        { 0x1F1, 0x1F3, "dz" },
+        { 0xFB00, 0xFB00, "ff" },
+        { 0xFB01, 0xFB01, "fi" },
+        { 0xFB02, 0xFB02, "fl" },
+        { 0xFB03, 0xFB03, "ffi" },
+        { 0xFB04, 0xFB04, "ffl" },
+        { 0xFB05, 0xFB05, "\xc5\xbft" },
+        { 0xFB06, 0xFB06, "st" },
+        /* quotes, and neighbours that are no quotes */
+        { 0x2018, 0x201B, "'" },
+        { 0x201C, 0x201F, "\"" },
+        { 0x2BC, 0x2BC, "'" },
+        { 0x2017, 0x2017, "\xe2\x80\x97" },
+        { 0x2020, 0x2020, "\xe2\x80\xa0" },
+        /* removed: marks of the writing direction that are deprecated, of annotations, of byte
+         * order */
+        { 0x206A, 0x206F, "" },
+        { 0xFEFF, 0xFEFF, "" },
+        { 0xFFF9, 0xFFFC, "" },
+        { 0x2069, 0x2069, "\xe2\x81\xa9" },
+        { 0xFFF8, 0xFFF8, "\xef\xbf\xb8" },
+        /* full width: the first and the last that have another form, one without */
+        { 0xFF01, 0xFF01, "!" },
+        { 0xFF5E, 0xFF5E, "~" },
+        { 0xFFEE, 0xFFEE, "\xe2\x97\x8b" },
+        { 0xFF00, 0xFF00, "\xef\xbc\x80" },
+    };
+    for (size_t i = 0; i < PL_COUNT(cases); i++)
+        for (int c = cases[i].first; c <= cases[i].last; c++) {
+            char text[16] = "a", want[16];
+            append_utf8(text, c);
+            strcat(text, "z");
+            snprintf(want, sizeof want, "a%sz", cases[i].letters);
+            expect_clean(text, want);
+        }
+}
+
+/* A terminal's escape sequence has numbers, semicolons and a letter; others lose the escape alone.
+ * Sigma is final at a word's end, which marks and points after it do not move. */
+static void escapes_and_final_letters(void **state)
+{
+#define SIGMA "\xce\xa3"
+#define MEDIAL "\xcf\x83"
+#define FINAL "\xcf\x82"
+#define ALPHA "\xce\xb1"
+    static const struct {
+        const char *text, *clean;
+    } cases[] = {
+        { "a\033[1;31mb", "ab" },
+        { "a\033[mb", "ab" },
+        { "a\033[31", "a[31" },
+        { "a\033[31;", "a[31;" },
+        { "a\033[3 1mb", "a[3 1mb" },
+        { "a\033", "a" },
+        { "a\033b", "ab" },
+        { "a\033[", "a[" },
+        { ALPHA SIGMA, ALPHA FINAL },
+        { SIGMA, MEDIAL },
+        { " " SIGMA " ", MEDIAL },
+        { ALPHA SIGMA ALPHA, ALPHA MEDIAL ALPHA },
+        { ALPHA SIGMA "1", ALPHA FINAL "1" },
+        { ALPHA SIGMA ".", ALPHA FINAL "." },
+        { ALPHA SIGMA "." ALPHA, ALPHA MEDIAL "." ALPHA },
+        { ALPHA "'" SIGMA, ALPHA "'" FINAL },
+        { "1" SIGMA, "1" MEDIAL },
+        { ALPHA SIGMA "\xcc\xb3", ALPHA FINAL "\xcc\xb3" },              /* a mark */
+        { ALPHA SIGMA "\xcc\xb3" ALPHA, ALPHA MEDIAL "\xcc\xb3" ALPHA }, /* and a letter */
+        { ALPHA SIGMA "^" ALPHA, ALPHA MEDIAL "^" ALPHA },               /* a modifier symbol */
+        { ALPHA SIGMA "\xe2\x83\x9d" ALPHA, ALPHA MEDIAL "\xe2\x83\x9d" ALPHA }, /* encloses */
+        { ALPHA SIGMA "\xc2\xad" ALPHA, ALPHA MEDIAL "\xc2\xad" ALPHA },         /* a soft hyphen */
+        { ALPHA SIGMA "\xca\xb0" ALPHA, ALPHA MEDIAL "\xca\xb0" ALPHA }, /* a modifier letter */
+    };
+    for (size_t i = 0; i < PL_COUNT(cases); i++) expect_clean(cases[i].text, cases[i].clean);
+}
+
+/* Every character of white space separates; others of the same neighbourhood do not. */
+static void white_space_is_joined(void **state)
+{
+    static const int spaces[] = { 0xA0,   0x1680, 0x2000, 0x2005, 0x200A,
+                                  0x2028, 0x2029, 0x202F, 0x205F, 0x3000 },
+                     others[] = { 0xA1, 0x1681, 0x1FFE, 0x200B, 0x202A, 0x202E, 0x2060, 0x3001 };
+    for (size_t i = 0; i < PL_COUNT(spaces); i++) {
+        char text[40] = "";
+        append_utf8(text, spaces[i]);
+        strcat(text, " a\t");
+        append_utf8(text, spaces[i]);
+        strcat(text, "z ");
+        append_utf8(text, spaces[i]);
+        expect_clean(text, "a z");
+    }
+    for (size_t i = 0; i < PL_COUNT(others); i++) {
+        char text[16] = "a";
+        append_utf8(text, others[i]);
+        strcat(text, "z");
+        expect_clean(text, text);
+    }
+    expect_clean(" \f\v\n ", "");
+}
+
 static void endless_texts_are_refused(void **state)
 {
     size_t n = CLEAN_BYTES_MAX + 1, bytes;
@@ -205,6 +332,59 @@ static void rows_of_every_length(void **state)
     pl_bpe_close(b);
 }
 
+/* Decoding is the inverse of encoding; the end of a text may be spelled out, and is one id. */
+static void ids_become_text(void **state)
+{
+    static const char *const texts[] = { "", "A cat's  photo,\n\t1999!", "caf\xc3\xa9 \xff\xfe" };
+    static const char end[] = "a<|endoftext|> b<|endoftext|>";
+    int32_t ids[64];
+    struct bpe *b;
+    size_t count, n;
+    char *out;
+    assert_int_equal(pl_bpe_open_gpt2(&b, "test/golden/tokenizer/gpt2_bpe/vocab.json",
+                                      "test/golden/tokenizer/gpt2_bpe/merges.txt", &err),
+                     PL_OK);
+    assert_false(pl_bpe_is_clip(b));
+    for (size_t i = 0; i < PL_COUNT(texts); i++) {
+        assert_int_equal(pl_bpe_encode(ids, 64, &count, b, texts[i], strlen(texts[i])), PL_OK);
+        assert_true(count <= 64);
+        assert_int_equal(pl_bpe_decode(&out, &n, b, ids, count), PL_OK);
+        assert_string_equal(out, texts[i]);
+        assert_int_equal(n, strlen(texts[i]));
+        free(out);
+    }
+    assert_int_equal(pl_bpe_encode(ids, 64, &count, b, end, sizeof end - 1), PL_OK);
+    assert_int_equal(ids[1], pl_bpe_end(b));
+    assert_int_equal(ids[count - 1], pl_bpe_end(b));
+    assert_int_equal(pl_bpe_decode(&out, &n, b, ids, count), PL_OK);
+    assert_string_equal(out, end);
+    free(out);
+    ids[1] = pl_bpe_size(b);
+    assert_int_equal(pl_bpe_decode(&out, &n, b, ids, 2), PL_EUSE);
+    assert_null(out);
+    ids[1] = -1;
+    assert_int_equal(pl_bpe_decode(&out, &n, b, ids, 2), PL_EUSE);
+    assert_int_equal(pl_bpe_decode(&out, &n, b, ids, 1), PL_OK);
+    assert_string_equal(out, "a");
+    free(out);
+    pl_bpe_close(b);
+
+    assert_int_equal(pl_bpe_open_clip(&b, "test/golden/tokenizer/bpe_simple_vocab_16e6.txt.gz",
+                                      &err),
+                     PL_OK);
+    assert_true(pl_bpe_is_clip(b));
+    assert_int_equal(pl_bpe_encode(ids, 64, &count, b, "<|startoftext|>A Cat<|endoftext|>", 33),
+                     PL_OK);
+    assert_int_equal(count, 4);
+    assert_int_equal(ids[0], 49406);
+    assert_int_equal(ids[3], 49407);
+    assert_int_equal(pl_bpe_decode(&out, &n, b, ids + 1, 2), PL_OK);
+    assert_string_equal(out, "a cat ");
+    assert_int_equal(n, 6);
+    free(out);
+    pl_bpe_close(b);
+}
+
 static int open_with(const char *v, const char *m)
 {
     struct bpe *b;
@@ -250,11 +430,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_cleaned),
+        cmocka_unit_test(ligatures_come_apart),
+        cmocka_unit_test(escapes_and_final_letters),
+        cmocka_unit_test(white_space_is_joined),
         cmocka_unit_test(endless_texts_are_refused),
         cmocka_unit_test(references_are_found),
         cmocka_unit_test(numbers_of_references),
         cmocka_unit_test(words_end_where_they_should),
         cmocka_unit_test(rows_of_every_length),
+        cmocka_unit_test(ids_become_text),
         cmocka_unit_test(broken_vocabularies_are_refused),
         cmocka_unit_test(long_words_end_in_time),
     };
