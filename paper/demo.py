@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What paper/demo.md says about the demo's runs: stores figures of real runs, and writes the page's tables and pictures.
+"""What paper/demo.md and its log say about the demo's runs: stores figures of real runs, and writes tables and pictures.
 
     demo.py store NAME FOLDER    a run's figures.json into paper/demo.json; its pictures, and for "swarm" its curve, too
     demo.py speed POTLUCK        short runs in turn: one process alone, and the two kinds of swarms
     demo.py pair POTLUCK         two peers with default options against one, to the same loss
-    demo.py write                the tables of paper/demo.md and paper/figures/demo_loss.svg (needs matplotlib)
+    demo.py write                the tables of both, and paper/figures/demo_loss.svg (needs matplotlib)
 """
 
 import json
@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE.parent / "data" / "demo"
 FIGURES = HERE / "figures"
 STORED = HERE / "demo.json"
-PAGE = HERE / "demo.md"
+PAGES = [HERE / "demo.md", HERE / "log" / "demo.md"]
 
 PAIRS = {"swarm": 3513, "alone": 3513, "gradients": 973, "quick": 973}
 REFERENCES = {"swarm": 3662, "alone": 3662, "gradients": 1122, "quick": 1122}
@@ -208,6 +208,15 @@ def table_tuning(trials):
     return rows
 
 
+def table_noise(trials):
+    rows = [["`--token-noise`", "steps", "samples", "image loss", "captions", "unseen: image, subject", "lowest held-out loss, at step", "at the end"]]
+    for t in trials:
+        held = [f"{t['lowest']:.2f}, {t['lowest_at']:,}", f"{t['last']:.2f}"] if "lowest" in t else ["not stored", ""]
+        rows.append([f"{t['noise']:g}", f"{t['steps']:,}", f"{t['samples']:,}", f"{t['loss_image']:.4f}", f"{t['nearest_own']} of {t['drawn']}",
+                     f"{t['held_out_nearest_own']} and {t['held_out_same_subject']} of {t['held_out']}", *held])
+    return rows
+
+
 def markdown(rows):
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
@@ -241,23 +250,16 @@ def draw_curves():
     figure.savefig(FIGURES / "demo_loss.svg", metadata={"Date": None})
 
 
+def written(text, stored):
+    """The text of a page, with its tables as stored."""
+    tables = {"runs": table_runs(stored["runs"]), "speed": table_speed(stored["speed"]), "tuning": table_tuning(stored["tuning"]),
+              "noise": table_noise(stored["noise"]), "pair": table_pair(stored["pair"]["turns"])}
+    return re.sub(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", lambda m: m[1] + markdown(tables[m[2]]) + "\n" + m[3], text, flags=re.S)
+
+
 def write():
-    stored = load()
-    text = PAGE.read_text()
-    tables = {}
-    if "runs" in stored:
-        tables["runs"] = table_runs(stored["runs"])
-    if "speed" in stored:
-        tables["speed"] = table_speed(stored["speed"])
-    if "tuning" in stored:
-        tables["tuning"] = table_tuning(stored["tuning"])
-    if "pair" in stored:
-        tables["pair"] = table_pair(stored["pair"]["turns"])
-    for name, rows in tables.items():
-        text, found = re.subn(f"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m: m[1] + markdown(rows) + "\n" + m[2], text, flags=re.S)
-        if not found:
-            sys.exit(f"{PAGE}: no place for the table '{name}'")
-    PAGE.write_text(text)
+    for page in PAGES:
+        page.write_text(written(page.read_text(), load()))
     draw_curves()
 
 

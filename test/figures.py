@@ -15,6 +15,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 POTLUCK = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build/potluck")
 sys.path.insert(0, str(ROOT / "paper"))
+import demo  # noqa: E402
 import results  # noqa: E402
 
 counts = {"passed": 0, "failed": 0}
@@ -157,10 +158,75 @@ def sizes():
     check("porting.md: the skeleton's alignment", alignment and f"aligned_alloc({alignment[1]}," in read("test/skeleton/device.c"), alignment)
 
 
+def says(path, *sentences):
+    """Each stands in the text, however its lines are broken."""
+    text = " ".join(read(path).split())
+    for sentence in sentences:
+        check(f"{path} says '{sentence}'", sentence in text, "it does not")
+
+
+def constant(path, name):
+    return re.search(rf'^#define {name} "?([\d.]+)', read(path), re.M)[1]
+
+
+def demonstration():
+    """README's paragraph, demo.md and its log: runs as stored, options as in the program, sizes as in the data."""
+    stored, held = json.loads(read("paper/demo.json")), len(re.findall(r"^[^#\n]", read("data/demo/holdout.txt"), re.M))
+    swarm, second, turns = stored["runs"]["swarm"], stored["runs"]["swarm, second try"], stored["speed"]
+    pairs, among = f"{demo.PAIRS['swarm']:,}", demo.REFERENCES["swarm"]
+    shards = sorted((ROOT / "data/demo").glob("emoji-*.parquet"))
+    emoji = sum(int(re.search(r"Parquet, (\d+) rows", subprocess.run([POTLUCK, "show", s, "--rows", "0"], capture_output=True, text=True).stdout)[1])
+                for s in shards)
+    inner, noise = constant("cmd/demo/demo.c", "INNER_STEPS"), f"{100 * float(constant('cmd/demo/demo.c', 'TOKEN_NOISE')):g} %"
+    check("demo.py: the pairs are all emoji but the held-out ones and two that are too short", demo.PAIRS["swarm"] == emoji - held - 2, emoji)
+    for page in "paper/demo.md", "paper/log/demo.md":
+        check(f"{page}: its tables are what demo.json makes", demo.written(read(page), stored) == read(page), "run paper/demo.py write")
+    says("README.md", f"train one model on {pairs} emoji and their names", f"After {demo.minutes(swarm['train_seconds'])[:-4]} minutes on",
+         f"given {swarm['drawn']} of its captions", f"{swarm['nearest_own']} of the {swarm['drawn']} drawings were closer to their own picture than "
+         f"to any of {among - 1:,} others", f"Of {held} combinations that it had never seen", f"drew the right subject for {swarm['held_out_same_subject']} "
+         f"and the right image for {swarm['held_out_nearest_own']}.")
+    shares = {k: " and ".join(f"{100 * t[k]['samples_per_second'] / t['alone']['samples_per_second']:.0f}" for t in turns) for k in ("swarm", "gradients")}
+    steps = {k: f"{int(constant('cmd/demo/demo.c', k + '_STEPS')):,}" for k in ("FULL", "QUICK", "GRADIENTS")}
+    says("paper/demo.md", f"{emoji:,} emoji", f"| {pairs}, and {held} held out |", f"{swarm['rounds']} rounds; between two of them each trainer makes {inner} "
+         f"local steps of {constant('cmd/demo/demo.c', 'LOCAL_BATCH')} samples", f"{steps['FULL']} steps of 16", f"{steps['QUICK']} steps of 16",
+         f"{steps['GRADIENTS']} steps of 16 or more", f"{calc('demo')['parameters']:,} parameters", f"in place of {noise} of the image's",
+         f"{noise} of the tokens", f"took {100 * swarm['averaging_share']:.0f} % of the first trainer's time",
+         f"at {shares['swarm']} % of one process's rate, with `gradients` at {shares['gradients']} %", f"the first of the {held} unseen combinations")
+    says("paper/log/demo.md", f"{second['samples']:,} samples ({second['steps']:,} steps, {demo.minutes(second['train_seconds'])[:-4]} minutes, "
+         f"{second['samples_per_second']:.0f} samples/s): {second['loss_image']:.4f} nats, {second['nearest_own']} of {second['drawn']} captions, "
+         f"{second['held_out_nearest_own']} and {second['held_out_same_subject']} of {held} unseen combinations", f"{stored['pair']['loss']:.1f} nats",
+         f"With {inner} local steps they exchange {inner} times less often")
+    shipped = stored["noise"][-1]
+    check("the log's last row of noise is the swarm that is shown", all(is_rounded(shipped[k], swarm[k]) for k in shipped if k in swarm), shipped)
+    check("and its noise is the demo's", f"{100 * shipped['noise']:g} %" == noise, noise)
+    return emoji, shards
+
+
+def first_pages(emoji, shards):
+    """The run's page, and the book's first pages."""
+    (text, side), (_, small) = (map(int, re.search(rf'"{n}",\s*\.T = (\d+),\s*\.F = (\d+)', read("ref/model/dalle_config.c")).groups())
+                                for n in ("run", "demo"))
+    run, codes, pixels = calc("run"), side * side, 256 * 256 * 3
+    cards = 14 + 4 * 5  # 14 of one speed and four that are five times as fast
+    says("net/http/www/index.html", f"{run['parameters']:,} parameters after tying what would have been {run['without_sharing']:,}",
+         f"<td>{run['without_sharing'] / run['parameters']:.2f} ×</td>", f"need about {4096 / 0.105 / cards / 60:.0f} minutes",
+         f"{pixels:,} bytes of pixels, or {codes * 13 // 8:,} bytes of codes: {pixels * 8 / codes / 13:.0f} times less", f"is {codes:,} codes of 13 bits",
+         f"{emoji:,} pictures of 64 × 64 pixels with their names, {emoji * 64 * 64 * 3 / 1e6:.0f} MB of pixels",
+         f"in shards of {sum(s.stat().st_size for s in shards) / 1e3:.0f} kB altogether")
+    trainers = json.loads(read("test/golden/protocol/training_trace.json"))
+    count = {2: "two", 3: "three"}[len(trainers["peers"])]
+    release = re.search(r"^hivemind==([\d.]+)", read("test/interop/requirements.txt"), re.M)[1]
+    says("paper/book/README.md", f"one replays the messages of {count} real hivemind trainers")
+    says("paper/book/10-swarms.md", f"a recording of {count} hivemind {release} trainers")
+    says("paper/book/01-masks.md", f"a sequence has {text + 1} text positions and {side} × {side} image tokens")
+    says("paper/book/04-pictures.md", f"from the demo's model by the same functions: {small * small} image tokens")
+
+
 def main():
     result_rows()
     result_tables()
     sizes()
+    first_pages(*demonstration())
     print(f"{counts['passed']} passed, {counts['failed']} failed, 0 skipped")
     return counts["failed"] > 0
 

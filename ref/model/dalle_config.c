@@ -16,7 +16,7 @@
 /* The reference run's tokenizer has 32,100 pieces and pads with its end token, id 1 [TTT 3.1, 3.2].
  * The demo speaks t5_2k: 2000 pieces and T5's 100 extra ids; its codec has 256 codes; each of the
  * reference run's five layers stands once, because at this size a shared layer's second use costs
- * more time than it teaches (paper/demo.md). "small" and "middle" are the 6.1 and 29.5 million
+ * more time than it teaches (paper/log/demo.md). "small" and "middle" are the 6.1 and 29.5 million
  * parameters of the speed comparisons. */
 static const struct pl_dalle_config named[] = {
     { .name = "run",
