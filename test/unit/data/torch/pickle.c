@@ -1,6 +1,7 @@
 /* pickle.c - Python's pickles as plain data: what each opcode says, and every way in which a pickle
  * can be wrong. */
 #include "data/torch/pickle.h"
+#include "test/unit/data/exact_bytes.h"
 #include "test/unit/unit.h"
 
 static struct pl_err err;
@@ -43,6 +44,88 @@ static void values_are_what_python_wrote(void **state)
     assert_int_equal(b->item[1]->kind, PICKLE_BYTES);
     assert_null(pl_pickle_get(v, "c"));
     pl_pickle_free(p);
+}
+
+/* The same value by each opcode that can say it: Python 2's, those of a short length, of 4 and of 8
+ * bytes, of a frame, of a memo that numbers itself, of sets. */
+static void every_way_to_say_it(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t n;
+        enum pickle_kind kind;
+        const char *content; /* of a text or of bytes */
+    } cases[] = {
+#define CASE(s, kind, content) { s, sizeof(s) - 1, kind, content }
+        CASE("U\x02xy.", PICKLE_TEXT, "xy"),
+        CASE("T\x02\0\0\0xy.", PICKLE_TEXT, "xy"),
+        CASE("X\x02\0\0\0xy.", PICKLE_TEXT, "xy"),
+        CASE("\x8c\x02xy.", PICKLE_TEXT, "xy"),
+        CASE("\x8d\x02\0\0\0\0\0\0\0xy.", PICKLE_TEXT, "xy"),
+        CASE("C\x02xy.", PICKLE_BYTES, "xy"),
+        CASE("B\x02\0\0\0xy.", PICKLE_BYTES, "xy"),
+        CASE("\x8e\x02\0\0\0\0\0\0\0xy.", PICKLE_BYTES, "xy"),
+        CASE("\x80\x04\x95\x05\0\0\0\0\0\0\0\x8c\x02xy.", PICKLE_TEXT, "xy"),
+        CASE("\x8c\x02xy\x94N0h\0.", PICKLE_TEXT, "xy"),        /* MEMOIZE: place 0 */
+        CASE("N\x94\x8c\x02xy\x94N0h\x01.", PICKLE_TEXT, "xy"), /* then place 1 */
+        CASE("I01\n.", PICKLE_BOOL, NULL),
+        CASE("I12\n.", PICKLE_INT, NULL),
+        CASE("L12L\n.", PICKLE_INT, NULL),
+        CASE("F0.5\n.", PICKLE_FLOAT, NULL),
+        CASE("(KKKLt.", PICKLE_TUPLE, NULL),
+        CASE("(KKKLl.", PICKLE_LIST, NULL),
+        CASE("(KKKLd.", PICKLE_DICT, NULL),
+        CASE("\x8f(KKKL\x90.", PICKLE_SET, NULL),
+        CASE("(KKKL\x91.", PICKLE_SET, NULL),
+    };
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        struct pickle *p = pl_pickle_new();
+        const struct pickle_value *v;
+        uint8_t *exact = exact_copy(cases[i].text, cases[i].n);
+        size_t used;
+        if (pl_pickle_read(p, &v, &used, exact, cases[i].n, "p", &err))
+            fail_msg("pickle %zu: %s", i, err.text);
+        assert_int_equal(used, cases[i].n);
+        assert_int_equal(v->kind, cases[i].kind);
+        if (cases[i].content) {
+            assert_int_equal(v->bytes, strlen(cases[i].content));
+            assert_memory_equal(v->text, cases[i].content, v->bytes);
+        } else if (v->kind == PICKLE_FLOAT) assert_true(v->real == 0.5);
+        else if (v->kind == PICKLE_BOOL || v->kind == PICKLE_INT)
+            assert_int_equal(v->integer, v->kind == PICKLE_BOOL ? 1 : 12);
+        else {
+            assert_int_equal(v->count, 2);
+            assert_int_equal(v->item[0]->integer, 'K');
+            assert_int_equal(v->item[1]->integer, 'L');
+        }
+        exact_free(exact, cases[i].n);
+        for (size_t n = 0; n < cases[i].n; n++) { /* each prefix ends at an inaccessible page */
+            exact = exact_copy(cases[i].text, n);
+            assert_int_not_equal(pl_pickle_read(p, &v, NULL, exact, n, "p", &err), PL_OK);
+            exact_free(exact, n);
+        }
+        pl_pickle_free(p);
+    }
+}
+
+/* A number of more than 64 bits is wide; one of too many characters is refused. */
+static void written_numbers(void **state)
+{
+    static const char wide[] = "L99999999999999999999L\n.", most[] = "L9223372036854775807L\n.";
+    struct pickle *p = pl_pickle_new();
+    const struct pickle_value *v;
+    char text[PICKLE_NUMBER_MAX + 4];
+    assert_int_equal(pl_pickle_read(p, &v, NULL, wide, sizeof wide - 1, "p", &err), PL_OK);
+    assert_true(v->wide && v->integer == 0);
+    assert_int_equal(pl_pickle_read(p, &v, NULL, most, sizeof most - 1, "p", &err), PL_OK);
+    assert_true(!v->wide && v->integer == INT64_MAX);
+    pl_pickle_free(p);
+    for (size_t n = PICKLE_NUMBER_MAX; n <= PICKLE_NUMBER_MAX + 1; n++) {
+        memset(text, '0', sizeof text);
+        text[0] = 'F';
+        memcpy(text + 1 + n, "\n.", 2);
+        assert_int_equal(try_pickle(text, n + 3), n > PICKLE_NUMBER_MAX ? PL_ELIMIT : PL_OK);
+    }
 }
 
 static void hostile_pickles_are_refused_by_name(void **state)
@@ -126,6 +209,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_what_python_wrote),
+        cmocka_unit_test(every_way_to_say_it),
+        cmocka_unit_test(written_numbers),
         cmocka_unit_test(hostile_pickles_are_refused_by_name),
         cmocka_unit_test(broken_pickles_are_refused),
         cmocka_unit_test(copies_of_copies_stop),

@@ -5,6 +5,7 @@
 #include "data/files/file.h"
 #include "data/torch/torch.h"
 #include "data/models/weights.h"
+#include "test/unit/data/exact_bytes.h"
 #include "test/unit/unit.h"
 
 #include <unistd.h>
@@ -73,6 +74,81 @@ static void what_is_converted_is_the_same(void **state)
     assert_int_equal(pl_weights_save(a, "/tmp/x.unknown", &err), PL_EUSE);
     assert_int_equal(pl_weights_save(a, "/nonexistent/x.pt", &err), PL_EIO);
     pl_safetensors_close(a);
+}
+
+/* A dimension above 2^31 is a LONG1; without elements it costs nothing. */
+static void large_dimensions(void **state)
+{
+    struct st_writer *w = pl_safetensors_writer_new();
+    struct st_file *a, *b;
+    const int64_t shape[] = { 0, ((int64_t)1 << 40) + 3 };
+    assert_int_equal(pl_safetensors_writer_add(w, "wide", PL_F32, 2, shape, ""), PL_OK);
+    assert_int_equal(pl_safetensors_write(w, other, &err), PL_OK);
+    pl_safetensors_writer_free(w);
+    assert_int_equal(pl_weights_open(&a, other, &err), PL_OK);
+    assert_int_equal(pl_weights_save(a, path, &err), PL_OK);
+    pl_safetensors_close(a);
+    assert_int_equal(pl_weights_open(&b, path, &err), PL_OK);
+    assert_int_equal(b->tensors[0].dims, 2);
+    assert_memory_equal(b->tensors[0].shape, shape, sizeof shape);
+    pl_safetensors_close(b);
+}
+
+/* And back to safetensors: metadata, and "format", which other readers expect. */
+static void back_to_safetensors(void **state)
+{
+    struct st_file *a, *b;
+    write_some(other);
+    assert_int_equal(pl_weights_open(&a, other, &err), PL_OK);
+    assert_int_equal(pl_weights_save(a, path, &err), PL_OK);
+    pl_safetensors_close(a);
+    assert_int_equal(pl_weights_open(&a, path, &err), PL_OK);
+    assert_int_equal(pl_weights_save(a, other, &err), PL_OK);
+    assert_int_equal(pl_weights_open(&b, other, &err), PL_OK);
+    assert_string_equal(b->kind, "safetensors");
+    assert_string_equal(pl_safetensors_meta(b, "format"), "pt");
+    assert_string_equal(pl_safetensors_meta(b, "config"), "{\"a\": \"caf\xc3\xa9\"}");
+    assert_int_equal(b->count, a->count);
+    for (size_t i = 0; i < a->count; i++) {
+        const struct st_tensor *x = &a->tensors[i], *y = pl_safetensors_find(b, x->name);
+        assert_true(y && x->dtype == y->dtype && x->bytes == y->bytes);
+        assert_memory_equal(x->data, y->data, x->bytes);
+    }
+    pl_safetensors_close(b);
+    pl_safetensors_close(a);
+}
+
+/* The first bytes tell: a zip archive; a pickle of protocol 2 to 5 that begins with a long number,
+ * in a frame or not; digits of PyTorch's magic number. */
+static void first_bytes(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int begins;
+    } cases[] = {
+        { "PK", 2, 1 },
+        { "P", 1, 0 },
+        { "PX", 2, 0 },
+        { "\x80\x02\x8a\x0a", 4, 1 },
+        { "\x80\x05\x8a\x0a", 4, 1 },
+        { "\x80\x04\x95\x0b", 4, 1 },
+        { "\x80\x02\x8a", 3, 0 },
+        { "\x80\x01\x8a\x0a", 4, 0 },
+        { "\x80\x06\x8a\x0a", 4, 0 },
+        { "\x80\x02\x8a\x09", 4, 0 },
+        { "\x80\x02\x8b\x0a", 4, 0 },
+        { "\x80\x02}q", 4, 0 },
+        { "L1195470", 8, 1 },
+        { "L119547", 7, 0 },
+        { "L1195471", 8, 0 },
+        { "", 0, 0 },
+    };
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        uint8_t *exact = exact_copy(cases[i].bytes, cases[i].n);
+        assert_int_equal(pl_torch_begins(exact, cases[i].n), cases[i].begins);
+        exact_free(exact, cases[i].n);
+    }
 }
 
 /* Every file that is cut short, and many with a byte changed: an answer, never a crash. */
@@ -165,6 +241,18 @@ static void a_stream_without_storages(void **state)
     "0" \
     "X\x03\0\0\0cpuK\x02" view "tQ" offset "K\x01\x85K\x01\x85\x89}tRs."
 
+/* Which tensor a name means must be clear. */
+static void names_are_unique(void **state)
+{
+#define REST \
+    "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" \
+    "0" \
+    "X\x03\0\0\0cpuK\x02tQK\x00K\x01\x85K\x01\x85\x89}tRs"
+    assert_int_equal(OPEN("}X\x01\0\0\0v" REST "X\x01\0\0\0w" REST "."), PL_OK);
+    assert_int_equal(OPEN("}X\x01\0\0\0w" REST "X\x01\0\0\0w" REST "."), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "two tensors of the name w"));
+}
+
 static void storages_that_are_views(void **state)
 {
     assert_int_equal(OPEN(VIEWED("N", "K\x01")), PL_OK);
@@ -226,6 +314,10 @@ static void members_are_read_up_to_a_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_dimensions),
+        cmocka_unit_test(back_to_safetensors),
+        cmocka_unit_test(first_bytes),
+        cmocka_unit_test(names_are_unique),
         cmocka_unit_test(what_is_converted_is_the_same),
         cmocka_unit_test(damaged_files_are_survived),
         cmocka_unit_test(tensors_outside_their_storage_are_refused),
