@@ -128,6 +128,65 @@ static void options_move_what_they_should(void **state)
     assert_true(use_of(&plan).parameters == 1116354148);
 }
 
+/* Terms that are sums over the tensors, added up here tensor by tensor: the wire's 8-bit codes come in
+ * parts of 2^17 values, each with its table of 256 float32; small tensors travel as 16 bits. */
+static void tensor_by_tensor(void **state)
+{
+    static const char *const names[] = { "run", "small", "gpt2-l" };
+    for (size_t i = 0; i < PL_COUNT(names); i++) {
+        struct pl_memory_plan plan = plan_of(names[i]);
+        struct pl_memory_tensor list[PL_MEMORY_TENSORS_MAX];
+        size_t count = pl_memory_tensors(list, &plan.model, 0);
+        double coded = 0, halves = 0, rows_and_columns = 0, elements = 0;
+        for (size_t k = 0; k < count; k++) {
+            double n = list[k].rows * list[k].columns, bytes = 0;
+            for (double left = n; n > 65536 && left > 0; left -= 131072)
+                bytes += fmin(left, 131072) + 256 * 4;
+            coded += list[k].count * (n > 65536 ? bytes : 2 * n);
+            halves += list[k].count * 2 * n;
+            rows_and_columns += list[k].count *
+                                (list[k].columns > 1 ? list[k].rows + list[k].columns : n);
+            elements += list[k].count * n;
+        }
+        plan.peers = 2; /* each sends half to the other, and half of the answer */
+        plan.allreduce_bits = 8;
+        assert_true(use_of(&plan).allreduce_bytes == coded);
+        plan.allreduce_bits = 16;
+        assert_true(use_of(&plan).allreduce_bytes == halves);
+        plan.optimizer = PL_MEMORY_16BIT;
+        assert_true(use_of(&plan).term[PL_TERM_optimizer].device == 4 * elements);
+        plan.optimizer = PL_MEMORY_FACTORED;
+        assert_true(use_of(&plan).term[PL_TERM_optimizer].device ==
+                    4 * elements + 4 * rows_and_columns);
+        plan.optimizer = PL_MEMORY_FACTORED_ALONE;
+        assert_true(use_of(&plan).term[PL_TERM_optimizer].device == 4 * rows_and_columns);
+    }
+}
+
+/* The run's model takes two sequences of 1280 positions at a time: more of them need no more
+ * activations. Its feed-forward layer has 8 D values a position before the gate, and as many again
+ * where they are not saved but recomputed. */
+static void a_few_sequences_at_a_time(void **state)
+{
+    struct pl_memory_plan plan = plan_of("run");
+    double D = 1024, M = 2 * 1280, P = 125894244, block[2];
+    struct pl_memory_use use;
+    for (plan.batch = 2; plan.batch <= 32; plan.batch *= 4)
+        assert_true(use_of(&plan).term[PL_TERM_activations].device == 4 * M * 2 * D);
+    plan.batch = 1;
+    assert_true(use_of(&plan).term[PL_TERM_activations].device == 4 * M / 2 * 2 * D);
+    plan.batch = 8;
+    for (int stored = 0; stored <= 1; stored++) {
+        double attention = stored ? 0 : 2 * D + 4 * D + 16;
+        plan.layers = stored ? PL_MEMORY_STORED : PL_MEMORY_REVERSIBLE;
+        use = use_of(&plan);
+        block[stored] = use.term[PL_TERM_working].device - 4 * M * (4 * D + 4 * D + attention);
+    }
+    assert_true(block[1] > 0 && block[0] == 2 * block[1]);
+    plan.offload = 1;
+    assert_true(use_of(&plan).transfer_s == 8 * P / 12e9); /* gradients there, parameters back */
+}
+
 static void sums_are_sums(void **state)
 {
     for (size_t i = 0; i < pl_memory_models(); i++) {
@@ -222,6 +281,8 @@ int main(void)
         cmocka_unit_test(own_buffers_are_as_large_as_calculated),
         cmocka_unit_test(standard_layer),
         cmocka_unit_test(options_move_what_they_should),
+        cmocka_unit_test(tensor_by_tensor),
+        cmocka_unit_test(a_few_sequences_at_a_time),
         cmocka_unit_test(sums_are_sums),
         cmocka_unit_test(refusals),
         cmocka_unit_test(options_have_limits),

@@ -92,6 +92,7 @@ static void unused_codes_move(void **state)
     struct pl_vqgan_fit *f;
     struct pl_vqgan m;
     float table[CODES][4];
+    int used[CODES], in_use = 0;
     open_model(&m, 0);
     o.batch = 4;
     o.lr = 1e-9; /* nothing else moves them */
@@ -109,7 +110,12 @@ static void unused_codes_move(void **state)
         for (int c = 0; c < CODES; c++) {
             int far = fabsf(now[c][0]) > 900;
             assert_int_equal(far, !mended && (c == 1 || c == 4));
+            for (int k = 0; k < 4 && mended && used[c]; k++)
+                assert_true(fabsf(now[c][k] - table[c][k]) < 1e-6f);
+            if (!mended) used[c] = pl_vqgan_fit_place(f).uses[c] > 0, in_use += used[c];
         }
+        assert_true(in_use > 0);
+        memcpy(table, now, sizeof table);
         assert_int_equal(pl_vqgan_fit_step(f, &loss), PL_OK);
     }
     pl_vqgan_fit_close(f);
