@@ -351,6 +351,13 @@ static int is_proven(void *context, const struct peer_id *peer)
     return reliability_is_proven(a->reliability, peer);
 }
 
+/* Identify follows each new connection. */
+static void on_identified(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    reliability_connected(a->reliability, loop_now(a->loop), peer);
+}
+
 /* A leader that accepts followers and never begins costs them a whole window: a failure like
  * any, dated back to when its window began. One that disbands them may be left with too few. */
 static void on_abandoned(void *context, const struct peer_id *leader, int has_disbanded)
@@ -463,15 +470,18 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                                .peer_max = AVERAGER_PEER_REQUESTS_MAX,
                                                .evict = evict };
     /* A client can't be called, so it serves nothing. */
-    if (a->o.client_mode) return PL_OK;
-    if (rpc_serve_stream(a->host, a->names.rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_request, a))
+    if (!a->o.client_mode &&
+        rpc_serve_stream(a->host, a->names.rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_request, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served",
                        a->names.rpc[AVERAGER_JOIN]);
+    a->search.watch = (struct host_watch){ .events.identified = on_identified, .context = a };
+    host_watch(a->host, &a->search.watch);
     return PL_OK;
 }
 
 void averager_join_close(struct averager *a)
 {
+    host_unwatch(a->host, &a->search.watch);
     if (!a->o.client_mode) rpc_unserve(a->host, a->names.rpc[AVERAGER_JOIN]);
     while (a->search.requests.first) {
         matchmaking_request_gone(&a->search.mm, a->search.requests.first);

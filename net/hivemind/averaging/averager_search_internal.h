@@ -7,6 +7,7 @@
 #include "net/hivemind/dht/dht_node.h"
 #include "net/hivemind/matchmaking/matchmaking.h"
 #include "net/hivemind/sharing/callers.h"
+#include "net/libp2p/connections/watch.h"
 #include "net/libp2p/rpc/rpc.h"
 
 struct averager;
@@ -22,7 +23,8 @@ enum ask_state {
 
 struct averager_search {
     struct matchmaking mm;
-    int status; /* of the search that has ended */
+    struct host_watch watch; /* for connections that excuse a peer's failure */
+    int status;              /* of the search that has ended */
     struct timer timer, reach_timer;
     struct dht_task *lookup;
     struct {

@@ -4,6 +4,7 @@
  *   failure     failures + 1, and no contact for BASE * 2^(failures - 1) s
  *   charge      the same from two failures on: it has cost everybody a verified round
  *   delivery    failures - 1/4, and the peer is proven
+ *   connection  ends the back-off of a proven peer's first failure
  *
  * Peers lie in an array sorted by peer ID: a look-up takes 10 comparisons of 1,024 peers. */
 #include "reliability.h"
@@ -72,6 +73,24 @@ void reliability_see(struct reliability *r, double now, const struct peer_id *pe
     add(r, now, peer)->reports |= reports != 0;
 }
 
+/* Its failure may have been its connection's, which is replaced. A charge stays. */
+static void excuse(struct reliability_peer *p, double now)
+{
+    if (!p->is_excusable || now < p->excused_until) return;
+    p->until = p->refused_until;
+    p->is_excusable = 0;
+    p->excused_until = now + RELIABILITY_EXCUSED;
+}
+
+void reliability_connected(struct reliability *r, double now, const struct peer_id *peer)
+{
+    /* Who only connects takes no place in the list. */
+    const size_t at = place_of(r, peer);
+    if (at == r->count || !peer_id_equal(&r->peers[at].peer, peer)) return;
+    r->peers[at].connected = now;
+    excuse(&r->peers[at], now);
+}
+
 /* The duration is random, so that peers that failed in one round do not meet again in the same
  * round. */
 static double back_off(const struct reliability *r, double base, double failures, double most)
@@ -94,6 +113,7 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
     }
     r->proven += !p->proven;
     p->proven = 1;
+    p->is_excusable = 0;
     p->disbands = 0;
     /* Four good rounds for one bad: a peer that fails every fourth round still sinks. */
     p->failures = fmax(0, p->failures - RELIABILITY_REGAINED);
@@ -124,6 +144,7 @@ static struct reliability_peer *fail(struct reliability *r, double now, double b
     for (int i = 0; !p->proven && p->failures < 1 && i <= p->reports; i++)
         fail_unproven(r, &r->unproven[i], now, began,
                       i ? RELIABILITY_REPORTER_MAX : RELIABILITY_UNPROVEN_MAX);
+    p->is_excusable = p->proven && p->failures == 0 && least <= 1;
     /* A failure makes a proven peer unproven: it has to deliver again. */
     r->proven -= (size_t)p->proven;
     p->proven = 0;
@@ -131,6 +152,7 @@ static struct reliability_peer *fail(struct reliability *r, double now, double b
     until = now + back_off(r, RELIABILITY_BASE, p->failures, RELIABILITY_MAX);
     /* A later, shorter back-off never shortens an earlier charge. */
     p->until = fmax(until, p->refused_until);
+    if (p->connected > began) excuse(p, now);
     return p;
 }
 

@@ -14,6 +14,11 @@
  * is tried a few times an hour. Each round that it delivers in takes a quarter of a failure back:
  * a peer that alternates still loses more with every failure than it wins back by one good round.
  *
+ * A router that restarts, or an address that changes, makes an honest peer fail a round. If a new
+ * connection to a peer that was proven comes after the failed round began, its back-off ends: it is
+ * there again. This holds for a single failure, once in RELIABILITY_EXCUSED; so a peer that
+ * withholds its part and dials again saves one short back-off in that time.
+ *
  * An identity costs nothing, so a new one must gain nothing: a peer that has not delivered since
  * its last failure, or never, is unproven. Once an unproven peer has failed, those that we have
  * first seen after that round began are on back-off together, as if they were that peer; each
@@ -57,6 +62,9 @@
  * this. Each new name costs a group one short silence of RELIABILITY_SILENCE, a tenth of the
  * time. */
 #define RELIABILITY_REPORTER_MAX 30.0
+/* s between two failures of a peer that a new connection excuses: the longest back-off, so that it
+ * can't win more by them than it loses by the next failure */
+#define RELIABILITY_EXCUSED RELIABILITY_MAX
 #define RELIABILITY_DISBANDS_MAX 3 /* in a row, without a round in which the peer has delivered */
 #define RELIABILITY_REGAINED 0.25  /* failures that one good round takes back */
 /* A charge counts as one failure more, but at least as two: 30 s, so that the next round or two go
@@ -73,7 +81,10 @@ struct reliability {
         double refused_until; /* on back-off by a charge; at most `until` */
         double latest;        /* s until a good round's first part came; the slowest, decaying */
         double seen, heard;   /* for the first time; when it was last there */
+        double connected;     /* its newest connection; 0: none since it is known here */
+        double excused_until; /* a connection excused its last failure: no other one until then */
         int proven, reports;
+        int is_excusable;           /* its failure was the first of a proven peer */
         int disbands;               /* of groups that it led us in, since it last delivered */
     } peers[RELIABILITY_PEERS_MAX]; /* by peer id */
     size_t count, proven;
@@ -92,6 +103,8 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
 /* Records a failure in the round that began at `began`. */
 void reliability_failed(struct reliability *r, double now, double began,
                         const struct peer_id *peer);
+/* A new connection to it has opened. */
+void reliability_connected(struct reliability *r, double now, const struct peer_id *peer);
 /* It has accepted us and then disbanded its group. Honest leaders do when too few have come, and
  * deliver in a later round: every third time without is a failure. */
 void reliability_disbanded(struct reliability *r, double now, double began,

@@ -220,6 +220,37 @@ static void newcomer_among_strangers(void **state)
     assert_false(peers[2].done);
 }
 
+static void fail_once(void *context)
+{
+    struct reliability *r = peers[0].a->reliability;
+    reliability_delivered(r, loop_now(loop), context, 0);
+    reliability_failed(r, loop_now(loop), loop_now(loop), context);
+}
+
+static void read_paused(void *context)
+{
+    peers[0].grouped = reliability_is_paused(peers[0].a->reliability, loop_now(loop), context, 1);
+}
+
+/* A groupmate that has failed a round and connects again is not on back-off any longer. */
+static void new_connection_excuses_a_groupmate(void **state)
+{
+    struct identity mate;
+    const double until = pl_seconds() + RELIABILITY_BASE - 5;
+    numbered = 1;
+    numbered_identity(&mate, 1);
+    add(0, 0);
+    open_all();
+    loop_call(loop, fail_once, &mate.id);
+    loop_call(loop, read_paused, &mate.id);
+    assert_true(peers[0].grouped);
+    add(0, 0);
+    assert_true(peer_id_equal(&peers[1].me.id, &mate.id));
+    for (; loop_call(loop, read_paused, &mate.id), peers[0].grouped; usleep(10000))
+        assert_true(pl_seconds() < until);
+    identity_clear(&mate);
+}
+
 static void read_grouped(void *context)
 {
     struct peer *p = context;
@@ -428,6 +459,7 @@ int main(int argc, char **argv)
         TEST(silent_reducer),
         TEST(silent_reducer_in_a_grid),
         TEST(newcomer_among_strangers),
+        TEST(new_connection_excuses_a_groupmate),
         TEST(late_trigger),
         TEST(epoch_changes_during_the_search),
         TEST(killed),

@@ -246,6 +246,56 @@ static void charges(void **state)
     assert_true(reliability_is_refused(&r, now + 2 * RELIABILITY_BASE - 1, &other));
 }
 
+/* A proven peer's first failure is excused by a connection that comes after its round began, once in
+ * RELIABILITY_EXCUSED. */
+static void new_connections_excuse(void **state)
+{
+    struct peer_id id = id_of(1);
+    double now = 100;
+    (void)state;
+    reliability_connected(&r, now, &id); /* nobody's: takes no place */
+    assert_int_equal(r.count, 0);
+    deliver(now, 1, 0);
+    reliability_connected(&r, now, &id); /* before the round */
+    fail_at(now += 10, 1);
+    assert_true(is_paused(now, 1));
+    reliability_connected(&r, now + 2, &id);
+    assert_false(is_paused(now + 2, 1));
+    assert_false(is_proven(1)); /* it has to deliver again */
+
+    for (int k = 0; k < 4; k++) deliver(now, 1, 0);
+    fail_at(now += 20, 1); /* the next one is not excused, */
+    reliability_connected(&r, now + 1, &id);
+    assert_true(is_paused(now + 2, 1));
+    for (int k = 0; k < 4; k++) deliver(now, 1, 0);
+    now += RELIABILITY_EXCUSED; /* until this has passed, */
+    reliability_connected(&r, now, &id);
+    reliability_failed(&r, now + 1, now - 1, &id); /* also in the round that failed */
+    assert_false(is_paused(now + 1, 1));
+
+    now += RELIABILITY_EXCUSED;
+    for (int k = 0; k < 3; k++) deliver(now, 1, 0); /* a quarter of its failure is left */
+    fail_at(now, 1);
+    reliability_connected(&r, now + 1, &id);
+    assert_true(is_paused(now + 1, 1));
+}
+
+/* A new connection excuses neither a stranger's failure nor a charge. */
+static void connections_that_excuse_nothing(void **state)
+{
+    struct peer_id id = id_of(1), other = id_of(2);
+    (void)state;
+    see(100, 1, 1);
+    fail_at(101, 1);
+    reliability_connected(&r, 102, &id);
+    assert_true(is_paused(103, 1));
+    deliver(100, 2, 0);
+    reliability_connected(&r, 100.5, &other);
+    reliability_charged(&r, 101, 100, &other);
+    reliability_connected(&r, 102, &other);
+    assert_true(is_paused(103, 2) && reliability_is_refused(&r, 103, &other));
+}
+
 /* A name that fails again and again holds back itself. Others that are as new as it was wait for its
  * first failure alone. */
 static void repeated_failures_hold_back_one_name(void **state)
@@ -308,6 +358,8 @@ int main(void)
         cmocka_unit_test_setup(charges, begin),
         cmocka_unit_test_setup(repeated_failures_hold_back_one_name, begin),
         cmocka_unit_test_setup(disbanded_groups, begin),
+        cmocka_unit_test_setup(new_connections_excuse, begin),
+        cmocka_unit_test_setup(connections_that_excuse_nothing, begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
