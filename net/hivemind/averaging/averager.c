@@ -75,6 +75,7 @@ static int draw_search_number(struct averager *a)
 static void search_again(struct averager *a)
 {
     averager_admit_cancel(a);
+    averager_expect_group_again(a);
     group_clear(&a->round.group);
     /* Without memory for another number it keeps the last one, which no honest leader minds. */
     if (a->search.number && !draw_search_number(a)) write_gather(a, &a->call.step);

@@ -116,6 +116,8 @@ void averager_turn(struct averager *a);        /* goes on soon */
 /* The next key's bits (averager_key.c): before a group's round, and after a good one. */
 void averager_group_formed(struct averager *a);
 void averager_round_succeeded(struct averager *a);
+/* After a round that failed, with its group: the search that follows expects that group. */
+void averager_expect_group_again(struct averager *a);
 
 /* Notes in `reliability` that the peer is there, and whether it reports progress. */
 void averager_see(struct averager *a, const struct peer_id *peer);

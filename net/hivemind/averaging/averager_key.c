@@ -45,6 +45,21 @@ void averager_round_succeeded(struct averager *a)
     if (a->names.keeps_bits) next_key(a);
 }
 
+/* In the grid a leader's group is a small part of the peers that train: one that expects all of
+ * them waits for the end of its window. A window that began before the batch was full costs
+ * nothing; another one does. But now the group is known: its members come back, except for those on
+ * back-off. Peers of other groups are done, or search under other keys. */
+void averager_expect_group_again(struct averager *a)
+{
+    const struct group *g = &a->round.group;
+    size_t n = 0;
+    if (!a->names.keeps_bits || !a->names.bits[0]) return;
+    for (size_t i = 0; i < g->count; i++)
+        n += i == g->self ||
+             !reliability_is_paused(a->reliability, loop_now(a->loop), &g->members[i].peer, 1);
+    if (n < a->call.step.expected) a->call.step.expected = n;
+}
+
 void averager_fit_bits(struct averager *a, size_t count)
 {
     char bits[GROUP_BITS_MAX + 1];
