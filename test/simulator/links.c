@@ -66,6 +66,13 @@ size_t link_peer_of(const struct peer_id *id)
     return (size_t)plain;
 }
 
+uint32_t link_life_of(const struct peer_id *id)
+{
+    uint32_t life;
+    memcpy(&life, id->bytes + 18, sizeof life);
+    return life;
+}
+
 int link_hops(size_t peers) { return 1 + (int)ceil(log((double)peers) / log(20)); }
 
 /* As a transformer's: nine tenths in matrices of 4 M, the rest in tensors that are just too small for

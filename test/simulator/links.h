@@ -18,9 +18,10 @@ void link_draw(struct link *l, struct pl_rng *rng);
 /* The uplink of one that others can call. */
 double link_draw_public(struct pl_rng *rng);
 
-/* A peer's id from its number and life, and the number back. */
+/* A peer's id from its number and life, and these back. */
 void link_name(struct peer_id *id, size_t number, uint32_t life);
 size_t link_peer_of(const struct peer_id *id);
+uint32_t link_life_of(const struct peer_id *id);
 
 /* Rounds of questions until the nodes nearest to a key are found, each of which knows 20 others. */
 int link_hops(size_t peers);

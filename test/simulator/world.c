@@ -114,18 +114,20 @@ static void on_over(void *context, int status)
     if (!g->seen++) world_begin_exchange(w, g);
 }
 
-static const struct matchmaking_callbacks port = { world_on_declare,
-                                                   world_on_poll,
-                                                   world_on_ask,
-                                                   world_on_leave,
-                                                   world_on_answer,
-                                                   NULL,
-                                                   NULL,
-                                                   NULL,
-                                                   NULL,
-                                                   NULL,
-                                                   NULL,
-                                                   on_over };
+/* On back-off: who was silent in the round that failed. */
+static int is_paused(void *context, const struct peer_id *peer)
+{
+    const struct peer *p = context, *other = &p->w->peer[link_peer_of(peer)];
+    return p->attempts > 1 && other->life != link_life_of(peer);
+}
+
+static const struct matchmaking_callbacks port = { .declare = world_on_declare,
+                                                   .poll = world_on_poll,
+                                                   .ask = world_on_ask,
+                                                   .leave = world_on_leave,
+                                                   .answer = world_on_answer,
+                                                   .paused = is_paused,
+                                                   .over = on_over };
 
 static void next_bits(struct world *w, const struct meeting *g, size_t place, struct peer *p)
 {
@@ -150,11 +152,12 @@ static void exchanged(struct world *w, uint32_t number)
     size_t place;
     struct meeting *g = meeting_numbered(w, number, &place);
     double mean = 0, weight = 0;
+    size_t left = 0;
     if (!g || g->over || w->now < g->ends) return; /* it has been put off */
     g->over = 1;
     for (size_t i = 0; i < g->count; i++) {
         struct peer *p = &w->peer[g->member[i]];
-        if (p->meeting == g) mean += g->upload[i] * p->value, weight += g->upload[i];
+        if (p->meeting == g) mean += g->upload[i] * p->value, weight += g->upload[i], left++;
     }
     for (size_t i = 0; i < g->count; i++) {
         struct peer *p = &w->peer[g->member[i]];
@@ -165,8 +168,10 @@ static void exchanged(struct world *w, uint32_t number)
             p->value = mean / weight;
             next_bits(w, g, i, p);
             finish(p, g, 0);
-        } else if (w->now < p->deadline) search(p, w->now);
-        else finish(p, g, 1);
+        } else if (w->now < p->deadline) {
+            if (p->bits[0]) p->expects = left; /* as averager_expect_group_again */
+            search(p, w->now);
+        } else finish(p, g, 1);
     }
     w->meetings[place] = w->meetings[--w->meeting_count];
     world_free_meeting(g);
@@ -215,7 +220,8 @@ static void die(struct world *w, struct peer *p)
     struct meeting *g = p->meeting;
     int was_busy = !p->done;
     p->meeting = NULL;
-    if (g) world_lose_member(w, g, p, silent);
+    for (size_t i = 0; g && i < g->count; i++)
+        if (g->member[i] == p->self && g->life[i] == p->life) world_lose_member(w, g, i, silent);
     /* Followers, peers that wait for an answer, and the leader see the connection end, or nothing
      * at all. */
     for (size_t i = 0; !silent && i < p->m.followers.count; i++) hang_up(w, p->m.streams[i]);

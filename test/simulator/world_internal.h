@@ -155,8 +155,8 @@ void world_free_meeting(struct meeting *g);
 void world_begin_exchange(struct world *w, struct meeting *g);
 /* The member in this place measures its uplink by the exchange. */
 void world_measure(struct world *w, const struct meeting *g, size_t place);
-/* One of its members left before the end. */
-void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent);
+/* The member in this place left before the end. */
+void world_lose_member(struct world *w, struct meeting *g, size_t place, int silent);
 
 /* Measures the size of a progress record and the nodes that hold records. PL_OK or PL_ENOMEM. */
 int world_open_reports(struct world *w);

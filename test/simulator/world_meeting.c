@@ -60,7 +60,7 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
     }
     g->count = found->count;
     for (size_t i = 0; i < g->count; i++) g->member[i] = link_peer_of(&found->members[i].peer);
-    for (size_t i = 0; i < g->count; i++) g->life[i] = w->peer[g->member[i]].life;
+    for (size_t i = 0; i < g->count; i++) g->life[i] = link_life_of(&found->members[i].peer);
     if (deal(w, g, found)) {
         w->no_memory = 1;
         world_free_meeting(g);
@@ -106,6 +106,28 @@ static double allreduce_time(struct world *w, struct meeting *g)
     return rc ? INFINITY : longest + 4 * delay;
 }
 
+/* A lost reducer makes the round fail, once its silence has been noticed: after the longest patience
+ * with a reducer (averager_round.c). For a lost peer that only sends the others wait as for a
+ * stranger's part (allreduce_wait.c), and then continue. */
+void world_lose_member(struct world *w, struct meeting *g, size_t i, int silent)
+{
+    static const struct reliability strangers;
+    if (g->over || g->failed || g->ends <= w->now) return;
+    g->failed = g->fraction[i] > 0;
+    if (g->failed) g->ends = w->now + (silent ? SENDER_TIMEOUT + RELIABILITY_SILENCE : 0.2);
+    else if (silent)
+        g->ends = fmax(g->ends, w->now + fmax(reliability_silence(&strangers,
+                                                                  &w->peer[g->member[i]].m.o.self,
+                                                                  SENDER_TIMEOUT),
+                                              3 * g->slowest));
+    else return;
+    if (g->ends > g->limit) {
+        g->ends = g->limit;
+        g->failed = 1;
+    }
+    world_at(w, g->ends, (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
+}
+
 void world_begin_exchange(struct world *w, struct meeting *g)
 {
     double takes = allreduce_time(w, g), began = w->now;
@@ -118,6 +140,11 @@ void world_begin_exchange(struct world *w, struct meeting *g)
     world_at(w, g->ends, (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
     for (size_t i = 0; i < g->count; i++)
         w->n.moved += g->bytes[i] * (g->failed ? limit / fmax(takes, 1) : 1);
+    /* Who has died since it came to the leader. */
+    for (size_t i = 0; i < g->count; i++) {
+        const struct peer *p = &w->peer[g->member[i]];
+        if (g->life[i] != p->life) world_lose_member(w, g, i, p->left_silently);
+    }
 }
 
 /* A member's own bytes leave at the rate that TCP reaches on the uplink; later bytes wait for
@@ -131,28 +158,4 @@ void world_measure(struct world *w, const struct meeting *g, size_t place)
     bandwidth_sample(&m, 0, 0, 1);
     bandwidth_sample(&m, bytes / up, bytes, 0);
     bandwidth_end_round(&p->bandwidth, &m);
-}
-
-/* A lost reducer makes the round fail, once its silence has been noticed: after the longest patience
- * with a reducer (averager_round.c). For a lost peer that only sends the others wait as for a
- * stranger's part (allreduce_wait.c), and then continue. */
-void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent)
-{
-    static const struct reliability strangers;
-    size_t i = 0;
-    if (g->over || g->failed || g->ends <= w->now) return;
-    while (i < g->count && (g->member[i] != p->self || g->life[i] != p->life)) i++;
-    if (i == g->count) return;
-    g->failed = g->fraction[i] > 0;
-    if (g->failed) g->ends = w->now + (silent ? SENDER_TIMEOUT + RELIABILITY_SILENCE : 0.2);
-    else if (silent)
-        g->ends = fmax(g->ends,
-                       w->now + fmax(reliability_silence(&strangers, &p->m.o.self, SENDER_TIMEOUT),
-                                     3 * g->slowest));
-    else return;
-    if (g->ends > g->limit) {
-        g->ends = g->limit;
-        g->failed = 1;
-    }
-    world_at(w, g->ends, (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
 }
