@@ -33,7 +33,7 @@ queue_of() { # name
 # computes.
 unit_queue() { # name
     case $1 in
-    abuse | attacks | averager* | training | training_* | optimizer_delay | optimizer_gather | dht_join | host_strangers | http_source | membership) echo idle && return ;;
+    abuse | attacks | averager* | training | training_* | optimizer_delay | optimizer_gather | dht_join | dht_join_clock | host_strangers | http_source | membership) echo idle && return ;;
     esac
     sources=$(ls test/unit/*/"$1".c test/unit/*/*/"$1".c 2>/dev/null)
     helpers=

@@ -144,7 +144,7 @@ sanitize: ## units, goldens, pairs, the emulated device, programs, swarms, inter
 	BUILD=$(BUILD)/asan sh test/sanitize.sh units goldens device programs swarms interop
 
 # What has a network, or threads of its own. OpenMP's are left out: its library is not instrumented.
-THREADED = abuse attacks averager averager_declarations averager_nat averager_slow averager_state training training_records training_step dashboard devices devices_bf16 dht_join dht_node dht_relays host host_flood host_routing host_strangers membership http_server http_source rpc_stream rpc_stream_ends batch_stream pairs_shards optimizer_delay optimizer_tensors upload upload_parts
+THREADED = abuse attacks averager averager_declarations averager_nat averager_slow averager_state training training_records training_step dashboard devices devices_bf16 dht_join dht_join_clock dht_node dht_relays host host_flood host_routing host_strangers membership http_server http_source rpc_stream rpc_stream_ends batch_stream pairs_shards optimizer_delay optimizer_tensors upload upload_parts
 sanitize-threads: ## what has a network or threads, swarms and interop under ThreadSanitizer
 	$(MAKE) BUILD=$(BUILD)/tsan OPT=-O1 SANITIZE=-fsanitize=thread sanitized $(patsubst %,$(BUILD)/tsan/test/%,$(THREADED))
 	BUILD=$(BUILD)/tsan sh test/sanitize.sh units swarms interop

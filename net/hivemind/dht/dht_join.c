@@ -101,6 +101,15 @@ static void ask_clocks(struct dht_join *j)
             j->samples_awaited++;
 }
 
+/* Who has joined with too few samples still differs from the others, by more than what those were
+ * allowed to correct: the second peer of a swarm, which has one peer to ask. Its records then end
+ * too soon, or never begin, and no group finds it. So it asks again until a majority is there. */
+static int is_clock_open(const struct dht_join *j)
+{
+    return j->phase == JOIN_JOINED && !j->samples_awaited &&
+           fabs(j->clock_error - j->core->clock_offset) > DHT_CLOCK_TOLERANCE;
+}
+
 /* --- initial peers ---------------------------------------------------------------------------- */
 
 /* "none of 2 initial peers: ADDRESS: why; ADDRESS: why" */
@@ -338,6 +347,7 @@ static void on_maintenance(void *context)
     dht_store_prune(&n->state.cache, dht_now);
     dht_core_count_records(n);
     ping_silent(j, now);
+    if (is_clock_open(j)) ask_clocks(j);
     if (j->phase == JOIN_JOINED) dht_reachability_check(j->reachability);
     if (j->phase == JOIN_JOINED && now - j->refreshed > SELF_EVERY) {
         j->refreshed = now;

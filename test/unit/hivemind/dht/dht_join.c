@@ -1,19 +1,11 @@
-/* dht_join.c - joining a DHT: early nodes, nodes that are held back, routers, clocks, tokens, joins
- * that fail. */
+/* dht_join.c - joining a DHT: early nodes, nodes that are held back, routers, tokens, joins that
+ * fail. */
 #include "dht_world.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-static void maintenance_now(void *context)
-{
-    struct node *n = context;
-    struct timer t = n->dht->join.maintenance_timer;
-    timer_stop(&n->dht->join.maintenance_timer);
-    t.fn(t.context);
-}
 
 static void failed_join_says_why(void **state)
 {
@@ -357,71 +349,37 @@ static void late_store(void **state)
     assert_int_equal(seen.calls_failed, 0);
 }
 
-static void put_clock(void *context)
+struct admission {
+    struct node *by;
+    const struct peer_id *peer;
+    int is_asked, refuses, done, status;
+};
+
+static void on_admitted(void *context, int status)
 {
-    struct node *n = context;
-    n->dht->core.clock_offset = n->clock;
+    struct admission *a = context;
+    a->status = status;
+    note(&a->done);
 }
 
-/* A swarm whose clocks, relative to ours, are at `clock`, except the last node's. Returns the
- * correction that a joining node adds to its own clock. */
-static double joins_with(int count, double clock, double last)
+static void admit_here(void *context)
 {
-    struct node n[6], late = { .dht = NULL };
-    double offset;
-    open_nodes(n, count, loop);
-    for (int i = 0; i < count; i++) {
-        n[i].clock = i == count - 1 ? last : clock;
-        loop_call(loop, put_clock, &n[i]);
-    }
-    open_node(&late, loop, n[count - 1].address);
-    assert_true(late.joined);
-    offset = read_status(&late).clock_offset;
-    if (clock == last) {
-        assert_int_equal(store(&late, "on time", NULL, 1, 60), PL_OK);
-        assert_int_equal(get_number(&n[0], "on time", 1), 1);
-    }
-    close_node(&late);
-    for (int i = 0; i < count; i++) close_node(&n[i]);
-    return offset;
+    struct admission *a = context;
+    struct dht_node *d = a->by->dht;
+    if (a->refuses) dht_members_refuse(&d->core.members, a->peer, loop_now(loop));
+    a->is_asked = dht_node_admit(d, a->peer, on_admitted, a) != NULL;
 }
 
-/* A node with a wrong clock follows the others' clocks; a single one of them cannot mislead it. */
-static void clocks(void **state)
+/* A peer is asked for its token, but not soon after it has shown none: each question costs a signature. */
+static void admit(struct node *by, const struct node *peer)
 {
-    assert_true(fabs(joins_with(3, 100, 100) - 100) <
-                10); /* what a call took may be what it is off by */
-    assert_true(joins_with(1, 0, 1e6) == DHT_CLOCK_ALONE);
-    assert_true(joins_with(1, 0, -1e300) == -DHT_CLOCK_ALONE);
-    assert_true(fabs(joins_with(4, 0, 1e6)) <= DHT_CLOCK_TOLERANCE);
-}
-
-static void clock_follows_a_majority(void **state)
-{
-    static const struct {
-        size_t n;
-        double error[6], want;
-    } cases[] = {
-        { 0, { 0 }, 0 },
-        { 1, { 0.9 }, 0 },
-        { 1, { -4 }, -4 },
-        { 1, { 90 }, DHT_CLOCK_ALONE },
-        { 2, { 90, 1e9 }, DHT_CLOCK_ALONE }, /* nobody knows which */
-        { 2, { 0.1, 1e9 }, 0 },
-        { 2, { 90, 91 }, 90.5 },
-        { 3, { 1e9, 90, 91 }, 91 }, /* a majority of two */
-        { 3, { -1e9, 90, 91 }, 90 },
-        { 4, { 90, 90, -500, 1e9 }, DHT_CLOCK_ALONE }, /* half is none */
-        { 5, { 0.2, -0.1, 0, 1e9, 1e9 }, 0 },
-        { 3, { 1e9, 1e9, 1e9 }, DHT_CLOCK_MAX },
-        { 3, { -1e9, -1e9, -1e9 }, -DHT_CLOCK_MAX },
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        double errors[6], median, got;
-        memcpy(errors, cases[i].error, sizeof errors);
-        got = dht_clock_correction(&median, errors, cases[i].n);
-        if (got != cases[i].want) fail_msg("case %zu: %g, not %g", i, got, cases[i].want);
-    }
+    struct admission a = { .by = by, .peer = &peer->me.id };
+    loop_call(loop, admit_here, &a);
+    assert_true(a.is_asked && await(&a.done, 1));
+    assert_int_equal(a.status, PL_OK);
+    a.refuses = 1;
+    loop_call(loop, admit_here, &a);
+    assert_false(a.is_asked);
 }
 
 /* A swarm with tokens: members understand each other, others are refused, with the reason. */
@@ -448,6 +406,7 @@ static void tokens(void **state)
     assert_int_equal(store(&n[1], "members only", NULL, 1, 60), PL_OK);
     assert_int_equal(get_number(&n[0], "members only", 1), 1);
     assert_int_equal(read_status(&n[0]).nodes, 1);
+    admit(&n[0], &n[1]);
     open_node(&n[2], loop, n[0].address); /* its token has expired */
     assert_false(n[2].joined);
     assert_non_null(strstr(n[2].why.text, "expired"));
@@ -474,8 +433,6 @@ int main(void)
         cmocka_unit_test(late_when_due),
         cmocka_unit_test(nodes_near_a_key_hide_no_record),
         cmocka_unit_test(late_store),
-        cmocka_unit_test(clocks),
-        cmocka_unit_test(clock_follows_a_majority),
         cmocka_unit_test(tokens),
     };
     return cmocka_run_group_tests(tests, open_loop, close_loop);

@@ -112,6 +112,15 @@ static inline void open_node(struct node *n, struct loop *l, const char *join)
     if (!n->options.hold) assert_true(await(&n->tries, 1));
 }
 
+/* On the node's loop: what it does every ten seconds. */
+static inline void maintenance_now(void *context)
+{
+    struct node *n = context;
+    struct timer t = n->dht->join.maintenance_timer;
+    timer_stop(&n->dht->join.maintenance_timer);
+    t.fn(t.context);
+}
+
 static inline void close_node(struct node *n)
 {
     if (n->dht) loop_call(n->loop, close_dht, n);
