@@ -2,7 +2,7 @@
  * and AutoNAT reports whether they are publicly reachable. */
 #include "test/unit/libp2p/host_sides.h"
 #include "net/libp2p/relay/autonat.h"
-#include "net/libp2p/relay/relay.h"
+#include "net/libp2p/relay/relay_internal.h"
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -312,6 +312,56 @@ static void not_reachable_behind_a_router(void **state)
     close_side(&a);
     close_side(&hub);
 }
+/* --- a closing host --------------------------------------------------------------------------- */
+
+struct silence {
+    struct side caller, callee;
+    int is_there, fired;
+};
+
+static void on_silence_failed(void *context, struct stream *c, int status, const char *why)
+{
+    stream_close(c);
+}
+
+static void open_silent_stop(void *context)
+{
+    static const struct stream_events events = { .failed = on_silence_failed };
+    struct silence *s = context;
+    assert_non_null(stream_open(s->caller.host, &s->callee.me.id, STOP, LIMIT, &events, s));
+}
+
+static void on_fired(void *context) { note(&((struct silence *)context)->fired); }
+
+/* In place of the stop stream's own time limit, which takes 15 s. */
+static void shorten_limit(void *context)
+{
+    struct silence *s = context;
+    struct exchange *x = relay_of(s->callee.host)->stopping;
+    s->is_there = x != NULL;
+    if (x) timer_start(s->callee.loop, &x->timer, 0.2, on_fired, s);
+}
+
+/* A stop stream whose first message never comes ends with its host: nothing of it comes due later. */
+static void a_closing_host_ends_stop_streams(void **state)
+{
+    struct silence s = { .is_there = 0 };
+    const double until = pl_seconds() + LIMIT;
+    open_side(&s.caller, 0, 0);
+    open_side(&s.callee, 1, 0);
+    teach(&s.caller, &s.callee);
+    loop_call(s.caller.loop, open_silent_stop, &s);
+    for (; !s.is_there && pl_seconds() < until; usleep(1000))
+        loop_call(s.callee.loop, shorten_limit, &s);
+    host_close(s.callee.host);
+    usleep(500000);
+    loop_close(s.callee.loop);
+    identity_clear(&s.callee.me);
+    close_side(&s.caller);
+    assert_true(s.is_there);
+    assert_int_equal(s.fired, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +370,7 @@ int main(void)
         cmocka_unit_test(unreachable_address_does_not_delay_a_relayed_call),
         cmocka_unit_test(relay_found_during_the_search),
         cmocka_unit_test(unanswered_request_finds_a_dead_connection),
+        cmocka_unit_test(a_closing_host_ends_stop_streams),
         cmocka_unit_test(reachable),
         cmocka_unit_test(not_reachable_behind_a_router),
     };
