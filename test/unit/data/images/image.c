@@ -154,6 +154,8 @@ static void damaged_files(void **state)
             assert_int_not_equal(pl_image_decode(&back, cut, n, "test", &err), PL_OK);
             assert_int_equal(strncmp(err.text, "test: ", 6), 0);
             assert_null(back.pixels);
+            if (format == 1 && n > 2 && n < bytes / 2) /* in the headers */
+                assert_string_equal(err.text, "test: damaged JPEG: the file ends too early");
             free(cut);
         }
         for (size_t i = 0; i < bytes; i++) {
@@ -209,6 +211,24 @@ static void alpha_on_white(void **state)
         for (int i = 0; i < 9; i++)
             assert_int_equal(image.pixels[i], (alpha ? white : drop)[i / 3]);
         pl_image_clear(&image);
+    }
+}
+
+/* Resizing mixes colours by their alpha: a transparent pixel gives nothing of its colour, a half
+ * transparent one half as much as an opaque one, and what is left has the colour of what was seen. */
+static void transparent_colours_do_not_mix(void **state)
+{
+    static const uint8_t in[2][8] = { { 200, 100, 40, 255, 10, 250, 90, 0 },
+                                      { 200, 100, 40, 128, 200, 100, 40, 128 } };
+    for (int i = 0; i < 2; i++) {
+        struct pl_image image, one;
+        assert_int_equal(pl_image_init(&image, 2, 1, 4), PL_OK);
+        memcpy(image.pixels, in[i], sizeof in[i]);
+        assert_int_equal(pl_resize(&one, &image, 1, 1, PL_BILINEAR), PL_OK);
+        for (int c = 0; c < 3; c++) assert_in_range(one.pixels[c], in[i][c] - 2, in[i][c] + 2);
+        assert_int_equal(one.pixels[3], 128);
+        pl_image_clear(&image);
+        pl_image_clear(&one);
     }
 }
 
@@ -432,6 +452,7 @@ int main(void)
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(a_header_that_claims_too_much),
         cmocka_unit_test(alpha_on_white),
+        cmocka_unit_test(transparent_colours_do_not_mix),
         cmocka_unit_test(weights_are_rounded),
         cmocka_unit_test(a_constant_stays_constant),
         cmocka_unit_test(squares_of_odd_pictures),

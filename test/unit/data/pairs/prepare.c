@@ -216,12 +216,44 @@ static void what_does_not_fit_is_refused(void **state)
     free(out);
 }
 
+/* The smallest grid is of one image token: pictures of as many pixels as the codec has in a token. */
+static void one_token_a_picture(void **state)
+{
+    char *out = at("tokens");
+    const struct prepare_options o = { .folder = out,
+                                       .stem = "s",
+                                       .codec = "id",
+                                       .nsfw = "UNLIKELY",
+                                       .side = 2,
+                                       .batch = 3,
+                                       .rows = PICTURES,
+                                       .quality = 5 };
+    struct prepare_counts counts;
+    struct watched w = { 0 };
+    struct shard_row row;
+    struct shard *s;
+    char *path;
+    mkdir(out, 0755);
+    assert_int_equal(pl_prepare_shards(&counts, &codec, &list, &o, watch, &w, &err), PL_OK);
+    path = pl_path_join(out, "s-00000.parquet");
+    assert_int_equal(pl_shard_open(&s, path, &err), PL_OK);
+    assert_int_equal(pl_shard_rows(s), PICTURES - 1);
+    while (!pl_shard_next(s, &row, &err)) {
+        assert_int_equal(row.code_bytes, 2);
+        assert_in_range(shard_code(row.code, 0), 0, 299);
+    }
+    pl_shard_close(s);
+    free(path);
+    free(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_become_shards),
         cmocka_unit_test(a_stop_loses_and_repeats_nothing),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(one_token_a_picture),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

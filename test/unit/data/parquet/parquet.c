@@ -363,6 +363,19 @@ static void a_full_disk_leaves_the_old_file(void **state)
     assert_int_equal(write_table("/nowhere/at/all.parquet", 3, &o), PL_EIO);
 }
 
+/* The footer names the program that wrote the file, as the format asks for: readers work around errors
+ * of writers by it. */
+static void the_writer_is_named(void **state)
+{
+    const struct parquet_options o = { PL_CODEC_NONE, 0, 100, 512 };
+    void *data;
+    size_t n;
+    assert_int_equal(write_table(path, 1, &o), PL_OK);
+    assert_int_equal(pl_file_read(&data, &n, path, 1 << 20, &err), PL_OK);
+    assert_non_null(memmem(data, n, "potluck version ", 16));
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +387,7 @@ int main(void)
         cmocka_unit_test(a_page_that_claims_too_much),
         cmocka_unit_test(levels_that_run_out),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
+        cmocka_unit_test(the_writer_is_named),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
