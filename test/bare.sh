@@ -22,8 +22,12 @@ if [ ! -x "$root/usr/bin/git" ]; then
     mv "$root.new" "$root"
 fi
 root=$(cd "$root" && pwd)
-[ -f /etc/resolv.conf ] && cat /etc/resolv.conf >"$root/etc/resolv.conf"
-[ -f /etc/apt/apt.conf ] && cat /etc/apt/apt.conf >"$root/etc/apt/apt.conf"
+# What this machine's network asks for: names, apt's proxy, pip's index, and the authorities by which a company's proxy signs.
+for file in /etc/resolv.conf /etc/apt/apt.conf /etc/pip.conf; do
+    [ ! -f "$file" ] || cat "$file" >"$root$file"
+done
+find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$root/usr/local/share/ca-certificates" \;
+chroot "$root" update-ca-certificates >"$root.log" 2>&1 || { tail -n 3 "$root.log" >&2; say "update-ca-certificates: see $root.log"; exit 1; }
 
 rm -rf "$root/root/potluck"
 git clone -q --no-hardlinks "$(git rev-parse --show-toplevel)" "$root/root/potluck"

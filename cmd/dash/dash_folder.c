@@ -114,9 +114,11 @@ static int report_step(struct dashboard *d, const struct dash_line *l, double ti
         .expiration = time + METRICS_LIFE,
     };
     struct dashboard_report r = { .key = DASHBOARD_THIS,
-                                  .record = { .version = "potluck " PL_VERSION,
-                                              .samples = l->all_samples,
-                                              .held_out = l->held_out } };
+                                  .record = {
+                                      .version = "potluck " PL_VERSION,
+                                      .samples = l->all_samples,
+                                      .computed_ms = (int64_t)fmin(1e3 * l->all_seconds, 1e15),
+                                      .held_out = l->held_out } };
     struct dashboard_snapshot snapshot = {
         .time = now,
         .metrics = &m,
@@ -145,8 +147,9 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
     double at;
     int rc = PL_OK;
     free(path);
-    if (!file) return PL_OK;                                                    /* not begun yet */
-    if (fstat(fileno(file), &st) || st.st_size < f->at) f->at = f->samples = 0; /* begun anew */
+    if (!file) return PL_OK; /* not begun yet */
+    if (fstat(fileno(file), &st) || st.st_size < f->at)
+        f->at = f->samples = 0, f->seconds = 0; /* begun anew */
     if (!fseek(file, f->at, SEEK_SET))
         for (ssize_t got; (got = getline(&text, &size, file)) > 0 && text[got - 1] == '\n';) {
             int status = read_line(&l, text, &f->held_out);
@@ -156,6 +159,7 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
             if (status) continue;
             if (l.samples > 0 && l.samples <= INT64_MAX - f->samples) f->samples += l.samples;
             l.all_samples = f->samples;
+            l.all_seconds = f->seconds += seconds(&l);
             lines[n++] = l;
         }
     fclose(file);

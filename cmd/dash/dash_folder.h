@@ -16,9 +16,11 @@ struct dash_folder {
     double step_s;   /* that a step takes, running mean; 0: not known yet */
     double held_out; /* last loss on held-out pairs; NAN: none yet */
     int64_t samples; /* of all steps up to that line */
+    double seconds;  /* that they took */
     struct dash_line {
         int64_t step, samples; /* of this step; step 0: no line yet */
         int64_t all_samples;   /* of all steps so far */
+        double all_seconds;    /* that they took */
         double loss, rate;
         double held_out; /* as of then */
     } last;

@@ -364,6 +364,9 @@ def alone(browser):
              and browser.execute_script("return document.querySelector('progress').value") == 0.4, (cells, shown, text(browser, "t-eta")))
         state = json.loads(fetch(url + "api/state.json"))
         step("its samples a second are those of the log", abs(state["throughput"] - 8) < 0.5, state["throughput"])
+        board = json.loads(fetch(url + "api/board.json"))[0]
+        step("they count for this machine, with the time that they took", (board["samples"], board["seconds"]) == (640, 80), board)
+        step("no share of averaging is shown", browser.execute_script("return document.getElementById('t-share-box').hidden"))
         shoot(browser, "alone")
         log(40, 50)  # whether or not it is read again before the end
     browser.get("file://" + os.path.join(copy, "index.html"))

@@ -184,9 +184,11 @@ function showState(state) {
     const counted = Number.isFinite(state.throughput);
     at("t-rate-name").textContent = "Samples a second" + (!live ? ", mean of the run" : counted || alone ? "" : ", computing");
     at("t-rate").textContent = figure(!live ? state.mean_throughput : counted ? state.throughput : state.samples_per_second, 3);
-    at("t-share-box").hidden = !Number.isFinite(state.averaging_share);
+    at("t-share-box").hidden = alone || !Number.isFinite(state.averaging_share);
     at("t-share").textContent = percent(state.averaging_share);
-    at("t-step").textContent = figure(state.step, 9) + (state.total_steps ? " of " + figure(state.total_steps, 9) : "");
+    const of = document.createElement("small");
+    of.textContent = all ? " of " + figure(all, 9) : "";
+    at("t-step").replaceChildren(figure(state.step, 9), of);
     at("t-held-box").hidden = !Number.isFinite(state.held_out);
     at("t-held").textContent = figure(state.held_out, 4);
     for (const phase of ["accumulating", "matching", "averaging"]) {
