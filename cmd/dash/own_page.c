@@ -69,6 +69,7 @@ void own_page_start(struct own_page *p, struct swarm *s, const char *const *join
             args[n++] = word(p->membership->ca_file);
         }
     }
+    if (p->json) args[n++] = "--json";
     if ((p->process = fork()) == 0) {
         sigset_t none;
         sigemptyset(&none);
@@ -76,7 +77,7 @@ void own_page_start(struct own_page *p, struct swarm *s, const char *const *join
         prctl(PR_SET_PDEATHSIG, SIGTERM); /* no page outlives its peer */
         setpgid(0, 0);                    /* Ctrl-C is for the peer; it ends the page in its turn */
         setpriority(PRIO_PROCESS, 0, PRIORITY);
-        dup2(STDERR_FILENO, STDOUT_FILENO);
+        if (!p->json) dup2(STDERR_FILENO, STDOUT_FILENO);
         execv("/proc/self/exe", args);
         _exit(127);
     }

@@ -68,6 +68,7 @@ static int check(struct peer_options *o)
                     "excludes --client-mode");
     o->page.run = o->run;
     o->page.folder = o->save.folder;
+    o->page.json = o->json;
     o->page.membership = &join->membership;
     join_options_default(&o->join);
     return PL_OK;
@@ -220,8 +221,7 @@ static int run_peer(int argc, char **argv)
     swarm.validators = &validators;
     if ((rc = open_work(&work, &o, &err))) close_work(&work);
     else rc = run(&o, &swarm, &work, &ends, &err);
-    if (rc) fprintf(stderr, "potluck peer: %s\n", err.text);
-    if (rc && o.json) json_event_error("peer", err.text);
+    if (rc) command_failed("peer", "%s", err.text);
     return rc ? 1 : 0;
 }
 

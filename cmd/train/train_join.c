@@ -64,6 +64,7 @@ int train_join_open(struct train_join *j, struct train_swarm *w, const struct pl
     w->page.run = w->run;
     w->page.membership = &w->join->membership;
     w->page.folder = job->out;
+    w->page.json = w->json;
     w->page.target_batch = asks.target_batch;
     w->page.total_steps = (int64_t)job->steps;
     own_page_start(&w->page, &j->swarm, j->options.join, j->options.join_count);

@@ -129,13 +129,9 @@ check("on all addresses: the one it is reached at", status(ask(wide.port, "127.0
 check("and no name", status(ask(wide.port, "evil.example", to="127.0.0.5")) == 421)
 wide.stop()
 t = trainer("--dash")
-own = None
-for _ in until(20):
-    own = next((line for line in t.log().split("\n") if "http://" in line), None)
-    if own:
-        break
-own_port = int(own.split("http://")[1].split("/")[0].rsplit(":", 1)[1]) if own else 0
-check("a peer's own page, too", own and status(ask(own_port, "localhost")) == 200 and status(ask(own_port, "evil.example")) == 421, own)
+own = t.wait_for("serving", 20)["url"]
+own_port = int(own.split("http://")[1].split("/")[0].rsplit(":", 1)[1])
+check("a peer's own page, too", status(ask(own_port, "localhost")) == 200 and status(ask(own_port, "evil.example")) == 421, own)
 t.stop()
 
 # --- connections that hold a slot ----------------------------------------------------------------

@@ -482,7 +482,7 @@ def training():
     without = ["--exclude", os.path.join(ROOT, "data", "demo", "holdout.txt"), "--evaluate-every", "1"]
     with Program("train", *words, *without, "--name", NAME, "--dash", "--out", folder + "/a") as first:
         entry = first.event("listening")["multiaddr"]
-        url = first.line_after("the page: ")
+        url = first.event("serving")["url"]
         with Program("train", *words, "--data-seed", "2", "--client-mode", "--join", entry, "--out", folder + "/b"):
             def ready():
                 state = seen(url)
