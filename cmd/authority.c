@@ -248,7 +248,7 @@ static int run_authority(int argc, char **argv)
     if (options_parse(&command_authority, &w, argc, argv, NULL, &rc)) return rc;
     if (check(&w)) return 2;
     rc = w.invite ? invite(&w, &err) : serve(&w, &err);
-    if (rc) fprintf(stderr, "potluck authority: %s\n", err.text);
+    if (rc) command_failed("authority", "%s", err.text);
     return rc != 0;
 }
 

@@ -170,7 +170,7 @@ static void say_round(struct requests *w, int64_t number, const struct round *r,
     }
     if (r->left_out.text[0]) fprintf(stderr, "potluck average: %s\n", r->left_out.text);
     if (r->result.status)
-        fprintf(stderr, "potluck average: round %lld: %s\n", (long long)number, r->why.text);
+        command_failed("average", "round %lld: %s", (long long)number, r->why.text);
     else if (w->averager.verify && !r->result.verified)
         fprintf(stderr,
                 "potluck average: round %lld could not be verified: a peer of the group does not "
@@ -215,7 +215,7 @@ static int load(const struct requests *w, struct swarm *s, struct averager *a,
         json_pack("{s:s,s:s?,s:f,s:s?}", "event", "state", "donor", rc ? NULL : id, "seconds",
                   pl_seconds() - began, "error", rc ? err.text : NULL),
         rc ? NULL : "took over a state");
-    if (rc) fprintf(stderr, "potluck average: %s\n", err.text);
+    if (rc) command_failed("average", "%s", err.text);
     return rc;
 }
 
@@ -264,7 +264,7 @@ static int average(struct requests *w, struct swarm *s, struct averager *a, stru
         if (!failed && w->share_s > 0) share(s, a, t);
     }
     if (!rc && !failed && w->out && (rc = named_tensors_write(t, w->out, &err)))
-        fprintf(stderr, "potluck average: %s\n", err.text);
+        command_failed("average", "%s", err.text);
     if (!rc && w->share_s > 0) {
         struct timespec stay = { (time_t)w->share_s,
                                  (long)((w->share_s - (double)(time_t)w->share_s) * 1e9) };
@@ -333,11 +333,10 @@ static int run_average(int argc, char **argv)
     if (!w.compute.threads) w.compute.threads = 1; /* the network has helper threads of its own */
     if (compute_open(&be, &w.compute, "average")) return 1;
     if ((rc = named_tensors_read(&tensors, w.tensors, &err))) {
-        fprintf(stderr, "potluck average: %s\n", err.text);
-        return 1;
+        return command_failed("average", "%s", err.text);
     }
     rc = run(&w, &tensors, &be, &err);
-    if (rc && err.text[0]) fprintf(stderr, "potluck average: %s\n", err.text);
+    if (rc && err.text[0]) command_failed("average", "%s", err.text);
     named_tensors_clear(&tensors);
     return rc ? 1 : 0;
 }

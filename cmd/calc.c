@@ -108,7 +108,7 @@ static int print_json(json_t *o)
 {
     char *text = pl_json_text(o, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     int bad = !text || puts(text) < 0;
-    if (bad) fprintf(stderr, "potluck calc: %s\n", text ? "cannot write" : "no memory");
+    if (bad) command_failed("calc", "%s", text ? "cannot write" : "no memory");
     free(text);
     json_decref(o);
     return bad;
@@ -229,7 +229,7 @@ static int run_calc(int argc, char **argv)
     }
     if (words) r.model = argv[1];
     if (apply(&r, &err)) {
-        fprintf(stderr, "potluck calc: %s\n", err.text);
+        command_failed("calc", "%s", err.text);
         return 2;
     }
     pl_json_begin();

@@ -19,7 +19,7 @@ static int run_convert(int argc, char **argv)
     }
     if (!stat(argv[1], &from) && !stat(argv[2], &to) && from.st_ino == to.st_ino &&
         from.st_dev == to.st_dev) {
-        fprintf(stderr, "potluck convert: %s: both are the same file\n", argv[1]);
+        command_failed("convert", "%s: both are the same file", argv[1]);
         return 2;
     }
     rc = pl_weights_open(&f, argv[1], &err);
@@ -32,7 +32,7 @@ static int run_convert(int argc, char **argv)
                    (unsigned long long)bytes, f->kind);
         pl_safetensors_close(f);
     }
-    if (rc) fprintf(stderr, "potluck convert: %s\n", err.text);
+    if (rc) command_failed("convert", "%s", err.text);
     return command_status(rc);
 }
 

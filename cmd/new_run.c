@@ -209,7 +209,7 @@ static int run_new_run(int argc, char **argv)
         if (!rc) rc = write_manifest(r, m, &err);
         if (!rc) show_next(r, m);
     }
-    if (rc) fprintf(stderr, "potluck new-run: %s\n", err.text);
+    if (rc) command_failed("new-run", "%s", err.text);
     status = rc != PL_OK;
 done:
     if (r) train_data_close(&r->train.data);

@@ -79,7 +79,7 @@ static int finish(const char *name, int status)
     struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
     if (!fflush(stdout) && !ferror(stdout)) return status;
     if (poll(&out, 1, 0) != 1 || !(out.revents & POLLERR))
-        fprintf(stderr, "potluck %s: cannot write to standard output\n", name);
+        command_failed(name, "cannot write to standard output");
     return status ? status : 1;
 }
 
@@ -90,7 +90,7 @@ static int has_json(int argc, char **argv)
     return 0;
 }
 
-/* With --json a program reads our output: options that are refused are an event, too. */
+/* With --json a program reads our output: why the command fails is an event, too. */
 static int run(const struct command *c, int argc, char **argv)
 {
     const int json = has_json(argc, argv); /* before the options are parsed, which moves words */

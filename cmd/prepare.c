@@ -142,7 +142,7 @@ static int run_prepare(int argc, char **argv)
         pl_vqgan_clear(&codec);
     }
     pl_captions_clear(&list);
-    if (rc) fprintf(stderr, "potluck prepare: %s\n", err.text);
+    if (rc) command_failed("prepare", "%s", err.text);
     return rc != 0;
 }
 

@@ -170,12 +170,9 @@ static int run_tokenize(int argc, char **argv)
         command_misused("tokenize", "--model is needed");
         return 2;
     }
-    if (open_tokenizer(&t, o.model, &err)) {
-        fprintf(stderr, "potluck tokenize: %s\n", err.text);
-        return 1;
-    }
+    if (open_tokenizer(&t, o.model, &err)) { return command_failed("tokenize", "%s", err.text); }
     if (o.row && (!t.bpe || !pl_bpe_is_clip(t.bpe))) {
-        fprintf(stderr, "potluck tokenize: --row is for CLIP tokenizers only\n");
+        command_failed("tokenize", "--row is for CLIP tokenizers only");
         rc = PL_EUSE;
     }
     while (!rc && (n = getline(&line, &capacity, stdin)) >= 0) {
@@ -184,10 +181,10 @@ static int run_tokenize(int argc, char **argv)
         if (!o.decode) note_no_utf8(line, (size_t)n, number);
         rc = o.decode ? decode(&ids, &t, line, &err)
                       : encode(&ids, &t, line, (size_t)n, (size_t)o.max, (size_t)o.row, &err);
-        if (rc) fprintf(stderr, "potluck tokenize: line %zu: %s\n", number, err.text);
+        if (rc) command_failed("tokenize", "line %zu: %s", number, err.text);
     }
     if (!rc && !feof(stdin)) { /* an error, or no memory for a line */
-        fprintf(stderr, "potluck tokenize: standard input: %s\n", strerror(errno));
+        command_failed("tokenize", "standard input: %s", strerror(errno));
         rc = PL_EIO;
     }
     free(line);

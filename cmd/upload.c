@@ -85,7 +85,7 @@ static int send_file(struct options *all, const char *path)
     all->o.name = name;
     rc = url && name ? http_upload(url, path, &all->o, &err) : PL_ENOMEM;
     progress_end(&v.progress);
-    if (rc) fprintf(stderr, "potluck upload: %s\n", err.text);
+    if (rc) command_failed("upload", "%s", err.text);
     else if (all->o.way == HTTP_UPLOAD_HUB)
         printf("%s is %s in %s of %s\n", path, name, all->o.repository, url);
     else printf("%s is at %s\n", path, url);

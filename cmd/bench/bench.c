@@ -108,7 +108,7 @@ static int write_json(const struct bench *b, const char *path)
                           b->cores, "peak_float32", b->peak.float32, "peak_bf16", b->peak.bf16,
                           "peak_memory", b->peak.memory, "rows", b->rows);
     int rc = !o || json_dump_file(o, path, JSON_INDENT(1));
-    if (rc) fprintf(stderr, "potluck bench: %s: could not be written\n", path);
+    if (rc) command_failed("bench", "%s: could not be written", path);
     json_decref(o);
     return rc;
 }
@@ -130,7 +130,7 @@ static int run_bench(int argc, char **argv)
     if (!b.values) b.values = (size_t)1 << (b.be.alloc == b.ref.alloc ? 22 : 27);
     if (b.be.alloc == b.ref.alloc) b.peak = peak_measure(b.cores);
     else if (bench_device_peak(&b, &err)) {
-        fprintf(stderr, "potluck bench: %s\n", err.text);
+        command_failed("bench", "%s", err.text);
         json_decref(b.rows);
         return 1;
     }

@@ -108,7 +108,7 @@ int bench_codes(struct bench *b)
             const struct pl_backend *be = side ? &b->ref : &b->be;
             if (i + 1 == PL_COUNT(kinds) &&
                 pl_optimizer_open(&c.lamb, be, &options, &tensor, 1, &err)) {
-                fprintf(stderr, "potluck bench: %s\n", err.text);
+                command_failed("bench", "%s", err.text);
                 goto done;
             }
             *(side ? &ref : &seconds) = best(be, &c, (int)i, side ? 1 : BEST_OF);

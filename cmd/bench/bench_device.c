@@ -217,8 +217,7 @@ static int complain(const struct pl_backend *be, const char *what, int rc)
     struct pl_err err;
     pl_fail(&err, rc, "device: %s", what);
     compute_explain(&err, rc, be, 0, LESS);
-    fprintf(stderr, "potluck bench: %s\n", err.text);
-    return 1;
+    return command_failed("bench", "%s", err.text);
 }
 
 int bench_device(struct bench *b)

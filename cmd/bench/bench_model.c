@@ -95,11 +95,7 @@ static double draw_seconds(const struct bench *b, const struct pl_backend *be,
     return rc ? rc : start;
 }
 
-static int complain(const struct pl_err *err)
-{
-    fprintf(stderr, "potluck bench: %s\n", err->text);
-    return 1;
-}
+static int complain(const struct pl_err *err) { return command_failed("bench", "%s", err->text); }
 
 /* The reference backend's operations per second, from one sample of the demo's size: any larger
  * takes minutes. */

@@ -42,6 +42,6 @@ int bench_parts(struct bench *b)
     long failed;
     printf("\n%-60s %9s %9s %8s %12s %6s\n", "part", "ref ms", "ms", "ratio", "rate", "peak");
     failed = pair_all(&b->be, &o);
-    if (failed < 0) fprintf(stderr, "potluck bench: no part's line contains '%.80s'\n", b->filter);
+    if (failed < 0) command_failed("bench", "no part's line contains '%.80s'", b->filter);
     return failed != 0;
 }

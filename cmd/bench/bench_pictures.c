@@ -123,6 +123,5 @@ int bench_pictures(struct bench *b)
     pl_rng_init(&rng, 1, 0);
     printf("\n%-24s %10s %10s %7s\n", "one picture or caption", "ms", "peer ms", "ratio");
     if (!bench_vqgan(b, &rng, &err) && !bench_clip(b, &rng, &err)) return 0;
-    fprintf(stderr, "potluck bench: %s\n", err.text);
-    return 1;
+    return command_failed("bench", "%s", err.text);
 }

@@ -88,7 +88,7 @@ int compute_open(struct pl_backend *be, struct compute *c, const char *cmd)
     /* of the devices that were chosen */
     if (!rc && bf16 && (rc = be->set_precision(PL_BF16)))
         pl_fail(&err, rc, "backend %s offers no bf16", be->name);
-    if (rc) fprintf(stderr, "potluck %s: %s\n", cmd, err.text);
+    if (rc) command_failed(cmd, "%s", err.text);
     return rc;
 }
 

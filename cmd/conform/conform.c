@@ -51,7 +51,7 @@ static int report(const struct pl_backend *be, struct pair_options *pair, const 
     conform_report_close(&r);
     return rc;
 say:
-    fprintf(stderr, "potluck conform: %s\n", err.text);
+    command_failed("conform", "%s", err.text);
     conform_report_close(&r);
     return rc;
 }
@@ -107,7 +107,7 @@ static int run_conform(int argc, char **argv)
     }
     if ((o.page && (status = conform_report_path(o.page, &err))) ||
         (status = pl_backend_open(&be, o.backend, &err) ? PL_EDEVICE : PL_OK)) {
-        fprintf(stderr, "potluck conform: %s\n", err.text);
+        command_failed("conform", "%s", err.text);
         return command_status(status);
     }
     if (o.peer.address) return conform_peer(&o.peer, &be, o.page);
@@ -115,8 +115,7 @@ static int run_conform(int argc, char **argv)
     if (o.page) return report(&be, &o.pair, o.golden, o.page);
     if (o.golden ? golden_run(&be, o.golden, o.pair.filter, NULL, NULL, &failed, &err)
                  : (failed = pair_all(&be, &o.pair)) < 0 && no_case(&err, o.pair.filter)) {
-        fprintf(stderr, "potluck conform: %s\n", err.text);
-        return 1;
+        return command_failed("conform", "%s", err.text);
     }
     return failed != 0;
 }

@@ -99,20 +99,19 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be, const char
     struct pl_err err = { "" };
     if (multiaddr_from_text(&w.address, o->address, &err) ||
         multiaddr_target(&target, &w.address) || !target.peer.length) {
-        fprintf(stderr, "potluck conform: --peer: %.300s: %s\n", o->address,
-                err.text[0] ? err.text : "no /p2p/ID at its end");
+        command_failed("conform", "--peer: %.300s: %s", o->address,
+                       err.text[0] ? err.text : "no /p2p/ID at its end");
         return 2;
     }
     if (page && conform_report_open_peer(&report, o->address, o->run, o->prefix, &err)) {
-        fprintf(stderr, "potluck conform: %s\n", err.text);
-        return 1;
+        return command_failed("conform", "%s", err.text);
     }
     if (page) w.report = &report;
     if (o->run) validators_add_run(&validators, o->run); /* its only guards: there is space */
     if ((o->run && rsa_key_make(&key, &err)) ||
         cmd_membership_open(&o->membership, &options.auth, &err) ||
         swarm_open(&s, &options, &err)) {
-        fprintf(stderr, "potluck conform: %s\n", err.text);
+        command_failed("conform", "%s", err.text);
         membership_close(&o->membership);
         conform_report_close(&report);
         rsa_key_clear(&key);
@@ -132,7 +131,7 @@ int conform_peer(struct conform_peer *o, const struct pl_backend *be, const char
     swarm_close(&s);
     membership_close(&o->membership);
     if (page && conform_report_write(&report, page, &err)) {
-        fprintf(stderr, "potluck conform: %s\n", err.text);
+        command_failed("conform", "%s", err.text);
         w.failed++;
     } else if (page) printf("report: %s\n", page);
     printf("%ld passed, %ld failed, %ld skipped\n", w.passed, w.failed, w.skipped);

@@ -4,7 +4,6 @@
 #include "dash_folder.h"
 #include "cmd/options/checks.h"
 #include "cmd/options/join_options.h"
-#include "cmd/common/json_event.h"
 #include "cmd/join/join_page.h"
 #include "data/files/json.h"
 #include "cmd/common/swarm_messages.h"
@@ -243,8 +242,7 @@ static int run_dash(int argc, char **argv)
     if (options_parse(&command_dash, &o, argc, argv, NULL, &rc)) return rc;
     if (check(&o)) return 2;
     if (o.folder && (stat(o.folder, &st) || !S_ISDIR(st.st_mode))) {
-        fprintf(stderr, "potluck dash: --folder: '%.100s' is not a folder\n", o.folder);
-        return 1;
+        return command_failed("dash", "--folder: '%.100s' is not a folder", o.folder);
     }
     if (keys(&o, &validators)) {
         command_misused("dash", "--run: the name is too long");
@@ -265,7 +263,7 @@ static int run_dash(int argc, char **argv)
     rc = http_server_open(&o.server, o.address, (int)o.port, &err);
     for (size_t i = 0; i < o.host.count && !rc; i++)
         if ((rc = http_server_host(o.server, o.host.item[i], &err)) == PL_EUSE) {
-            fprintf(stderr, "potluck dash: --allowed-host: %s\n", err.text);
+            command_failed("dash", "--allowed-host: %s", err.text);
             http_server_close(o.server);
             return 2;
         }
@@ -281,8 +279,7 @@ static int run_dash(int argc, char **argv)
         rc = serve(&o, &swarm, &ends, &err);
         dash_folder_end(&o.training);
     }
-    if (rc) fprintf(stderr, "potluck dash: %s\n", err.text);
-    if (rc && o.json) json_event_error("dash", err.text);
+    if (rc) command_failed("dash", "%s", err.text);
     latency_stop(o.distances);
     if (o.swarm.loop) swarm_close(&o.swarm);
     latency_close(o.distances);

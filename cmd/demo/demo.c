@@ -417,7 +417,7 @@ static int run_demo(int argc, char **argv)
     if (options_parse(&command_demo, &d, argc, argv, NULL, &rc)) return rc;
     if (d.replay) {
         rc = demo_replay(d.replay, &err);
-        if (rc) fprintf(stderr, "potluck demo: %s\n", err.text);
+        if (rc) command_failed("demo", "%s", err.text);
         return rc != 0;
     }
     if (d.quick) d.alone = 1;
@@ -464,7 +464,7 @@ static int run_demo(int argc, char **argv)
     } else if (!rc && !d.alone)
         fprintf(stderr, "stopped before step %lld: nothing is drawn\n", (long long)d.steps);
     demo_page_end(page, d.out);
-    if (rc && err.text[0]) fprintf(stderr, "potluck demo: %s\n", err.text);
+    if (rc && err.text[0]) command_failed("demo", "%s", err.text);
     reference_images_close(&d.references);
     image_sampler_close(&d.sampler);
     train_data_close(&d.data);

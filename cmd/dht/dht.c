@@ -96,10 +96,9 @@ static int get(const struct dht_options *o, struct swarm *s)
         dht_result_clear(&r);
     } else if (rc != PL_ENOMEM && o->json) {
         json_event_print(json_pack("{s:s,s:s}", "event", "absent", "key", o->key));
-    } else if (rc != PL_ENOMEM) {
-        fprintf(stderr, "potluck dht: no peer has a record '%.200s'\n", o->key);
     }
-    if (rc == PL_ENOMEM) fprintf(stderr, "potluck dht: '%.200s': no memory\n", o->key);
+    if (rc && rc != PL_ENOMEM) command_failed("dht", "no peer has a record '%.200s'", o->key);
+    if (rc == PL_ENOMEM) command_failed("dht", "'%.200s': no memory", o->key);
     return rc != PL_OK;
 }
 
@@ -131,7 +130,7 @@ static int put(const struct dht_options *o, struct swarm *s, const struct rsa_ke
     else if (o->json)
         json_event_print(
             json_pack("{s:s,s:s,s:f}", "event", "stored", "key", o->key, "expiration", expiration));
-    else if (rc) fprintf(stderr, "potluck dht: '%.200s': %s\n", o->key, refusal(rc));
+    if (rc) command_failed("dht", "'%.200s': %s", o->key, refusal(rc));
     bytes_clear(&subkey);
     bytes_clear(&value);
     return rc != 0;
@@ -156,7 +155,7 @@ static int ping_one(const struct dht_options *o, struct swarm *s, const char *ad
             json_event_print(
                 json_pack("{s:s,s:s,s:s}", "event", "failed", "address", address, "why", err.text));
         if (rc != PL_EUSE) preflight_explain(s, &one, &err);
-        if (!o->json) fprintf(stderr, "potluck dht: %.200s: %s\n", address, err.text);
+        command_failed("dht", "%.200s: %s", address, err.text);
         return 1;
     }
     peer_id_text(peer, &target.peer);
@@ -190,7 +189,7 @@ static int bench(const struct dht_options *o, struct swarm *s, const struct swar
     struct pl_err err;
     int failed;
     if (swarm_open(&reader, how, &err) || cmd_wait_joined("dht", &reader, &err)) {
-        fprintf(stderr, "potluck dht: %s\n", err.text);
+        command_failed("dht", "%s", err.text);
         if (reader.loop) swarm_close(&reader);
         return 1;
     }
@@ -202,8 +201,7 @@ static int bench(const struct dht_options *o, struct swarm *s, const struct swar
                                        "per_second", rates[i]));
         else printf("%-18s %8.0f /s\n", dht_bench_names[i], rates[i]);
     }
-    if (failed)
-        fprintf(stderr, "potluck dht: %d of %d failed\n", failed, DHT_BENCH_RATES * o->count);
+    if (failed) command_failed("dht", "%d of %d failed", failed, DHT_BENCH_RATES * o->count);
     return failed != 0;
 }
 
@@ -271,14 +269,14 @@ static int run_dht(int argc, char **argv)
         swarm.listen_count = 1;
     }
     if (cmd_membership_open(&o.membership, &swarm.auth, &err) || swarm_open(&s, &swarm, &err)) {
-        fprintf(stderr, "potluck dht: %s\n", err.text);
+        command_failed("dht", "%s", err.text);
         membership_close(&o.membership);
         rsa_key_clear(&key);
         return 1;
     }
     if (cmd_wait_joined("dht", &s, &err) && strcmp(o.verb, "ping")) {
         preflight_explain(&s, &swarm, &err);
-        fprintf(stderr, "potluck dht: %s\n", err.text);
+        command_failed("dht", "%s", err.text);
     } else if (!strcmp(o.verb, "get")) status = get(&o, &s);
     else if (!strcmp(o.verb, "put")) status = put(&o, &s, &key);
     else if (!strcmp(o.verb, "bench")) status = bench(&o, &s, &swarm);

@@ -94,7 +94,7 @@ static int run_doctor(int argc, char **argv)
     if (!o.quick) {
         if (compute_open(&be, &o.compute, "doctor")) rc = PL_EDEVICE;
         else if (preflight_machine(o.model, &be, print, &o, &err)) {
-            fprintf(stderr, "potluck doctor: --model: %s\n", err.text);
+            command_failed("doctor", "--model: %s", err.text);
             rc = PL_EUSE;
         }
     }

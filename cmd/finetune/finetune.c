@@ -262,9 +262,8 @@ static int run(struct requests *w, struct pl_err *err)
         return PL_EUSE;
     }
     if (w->job.offload && strcmp(be.name, "ref") && strcmp(be.name, "fast")) {
-        fprintf(stderr,
-                "potluck finetune: --offload: backend %s has memory of its own: take fast\n",
-                be.name);
+        command_failed("finetune", "--offload: backend %s has memory of its own: take fast",
+                       be.name);
         free(folder);
         return PL_EUSE;
     }
@@ -277,7 +276,7 @@ static int run(struct requests *w, struct pl_err *err)
     if (!rc && w->length > model.config.positions)
         rc = pl_fail(err, PL_EUSE, "--length: %lld ids, the model has %d positions",
                      (long long)w->length, model.config.positions);
-    if (rc) fprintf(stderr, "potluck finetune: %s\n", err->text);
+    if (rc) command_failed("finetune", "%s", err->text);
     else {
         struct finetune_job *job = &w->job;
         job->model = &model;

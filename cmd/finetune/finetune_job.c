@@ -313,7 +313,7 @@ int finetune_job_run(const struct finetune_job *job)
     progress_end(&s.progress);
     if (!rc) rc = finish(&s, &err);
     explain(&err, rc, &s);
-    if (rc) fprintf(stderr, "potluck finetune: %s\n", err.text);
+    if (rc) command_failed("finetune", "%s", err.text);
     interrupt_release(&before);
     train_log_close(&s.log);
     pl_optimizer_close(s.optimizer);

@@ -164,7 +164,7 @@ static int run(struct requests *w)
                (long long)job->keep, (long long)job->n);
     job->sampler = &p;
     if (!rc) rc = generate_job_run(job, &err);
-    if (rc) fprintf(stderr, "potluck generate: %s\n", err.text);
+    if (rc) command_failed("generate", "%s", err.text);
     pl_rerank_close(&rank);
     reference_images_close(&references);
     image_sampler_close(&p);
@@ -179,7 +179,7 @@ static int run_generate(int argc, char **argv)
     if (options_parse(&command_generate, &w, argc, argv, &words, &status)) return status;
     for (int i = 1; i <= words && !rc; i++)
         if ((rc = added = add_caption(&w, argv[i], "caption", &err)))
-            fprintf(stderr, "potluck generate: %s\n", err.text);
+            command_failed("generate", "%s", err.text);
     if (!rc && !w.job.count && !w.captions)
         rc = command_misused("generate", "no caption was given");
     if (!rc && w.job.draw.greedy && w.sampled_by)

@@ -171,7 +171,7 @@ static int show(struct join *j, struct pl_err *err)
     struct pl_memory_use use;
     double need, have;
     peer_id_text(signer, &j->found.peer);
-    if (check_memory(j, &need, &have, &use)) return pl_fail(err, PL_EDEVICE, "no backend");
+    if (check_memory(j, &need, &have, &use)) return PL_EDEVICE; /* printed by compute_open */
     if (j->train.swarm.json) show_json(j, signer, need, have);
     else if (!j->train.job.quiet || j->show) show_text(j, signer, &use, need, have);
     if (have > 0 && need > have && !j->show && !j->train.swarm.no_check)
@@ -235,8 +235,7 @@ static int join(struct join *j, const char *address)
     if (!rc) rc = show(j, &err);
     if (!rc && !j->show) rc = take_options(j, &err);
     if (!rc && !j->show && j->train.data_seed < 0) rc = draw_seed(&j->train.data_seed, &err);
-    if (rc) fprintf(stderr, "potluck join: %s\n", err.text);
-    if (rc && j->train.swarm.json) json_event_error("join", err.text);
+    if (rc && *err.text) command_failed("join", "%s", err.text);
     if (rc) return status;
     return j->show ? 0 : train_run(&j->train);
 }

@@ -52,11 +52,7 @@ const struct command command_lab = {
     .run = run_lab,
 };
 
-static int fail(const struct pl_err *err)
-{
-    fprintf(stderr, "potluck lab: %s\n", err->text);
-    return 1;
-}
+static int fail(const struct pl_err *err) { return command_failed("lab", "%s", err->text); }
 
 static int run_file(struct requests *r, const char *path)
 {

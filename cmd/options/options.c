@@ -193,16 +193,16 @@ static int closer(void *context, const struct option_row *row, void *options)
 /* Every command has it, and no table. */
 static const struct option_row help_row = { .name = "help", .help = "explains the command" };
 
-static char complaint[400];
+static char complaint[sizeof(struct pl_err)];
 
-__attribute__((format(printf, 2, 3))) static void complain(const char *name, const char *format,
-                                                           ...)
+int command_failed(const char *name, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     vsnprintf(complaint, sizeof complaint, format, args);
     va_end(args);
     fprintf(stderr, "potluck %s: %s\n", name, complaint);
+    return 1;
 }
 
 const char *command_complaint(void) { return complaint; }
@@ -214,8 +214,8 @@ static int find_option(struct search *s, const struct command *c, void *options,
     each_option(c->rows, options, match, s);
     if (s->row && (s->exact || !s->second)) return PL_OK;
     if (s->row) {
-        complain(c->name, "option '--%.*s' is ambiguous: --%s, --%s", (int)s->length, s->typed,
-                 s->row->name, s->second->name);
+        command_failed(c->name, "option '--%.*s' is ambiguous: --%s, --%s", (int)s->length,
+                       s->typed, s->row->name, s->second->name);
         return PL_EUSE;
     }
     s->distance = s->length < 6 ? 3 : 4; /* more would be another word */
@@ -224,10 +224,11 @@ static int find_option(struct search *s, const struct command *c, void *options,
         each_option(c->rows, NULL, closer, s);
     }
     if (s->row)
-        complain(c->name, "unrecognized option '%.80s'; did you mean --%s?", typed, s->row->name);
+        command_failed(c->name, "unrecognized option '%.80s'; did you mean --%s?", typed,
+                       s->row->name);
     else
-        complain(c->name, "unrecognized option '%.80s' ('potluck %s --help' lists them)", typed,
-                 c->name);
+        command_failed(c->name, "unrecognized option '%.80s' ('potluck %s --help' lists them)",
+                       typed, c->name);
     return PL_EUSE;
 }
 
@@ -240,7 +241,7 @@ int command_misused(const char *name, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    complain(name, "%s (see 'potluck %s --help')", what, name);
+    command_failed(name, "%s (see 'potluck %s --help')", what, name);
     return PL_EUSE;
 }
 
@@ -293,7 +294,7 @@ static int take_option(const struct command *c, void *options, char **argv, int 
         if (s.row->argument && !value) value = argv[++*at];
         rc = store(s.row, s.options, value, &err);
     }
-    if (rc) complain(c->name, "--%s: %s", s.row->name, err.text);
+    if (rc) command_failed(c->name, "--%s: %s", s.row->name, err.text);
     return rc;
 }
 

@@ -137,12 +137,17 @@ int options_override(const struct command *c, void *options, int argc, char **ar
  * it was understood and failed. A file, a peer or a device that refuses is no misuse. */
 int command_status(int rc);
 
-/* For options that do not go together: one line on stderr, "potluck NAME: the error", and where to
- * read more. Returns PL_EUSE. */
+/* How a command says why it fails: one line on stderr, "potluck NAME: the error". With --json the
+ * last such line becomes an event, too, once the command has ended with a status other than 0.
+ * Called on the command's own thread. Returns 1. */
+int command_failed(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for options that do not go together; the line also says where to read more. Returns
+ * PL_EUSE. */
 int command_misused(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The last such line, or the last one of options_parse, without "potluck NAME: "; "": none. */
+/* The last line of these two, or of options_parse, without "potluck NAME: "; "": none. */
 const char *command_complaint(void);
 
 /* The name that a user who typed this probably meant; NULL: none. names ends with NULL. */

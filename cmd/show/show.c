@@ -67,7 +67,7 @@ static int run_show(int argc, char **argv)
     rc = show_file(argv[1], &show, &err);
     if (rc) {
         fflush(stdout);
-        fprintf(stderr, "potluck show: %s\n", err.text);
+        command_failed("show", "%s", err.text);
     }
     return rc != 0;
 }

@@ -13,7 +13,6 @@
 #include "cmd/options/checkpoint_options.h"
 #include "cmd/options/checks.h"
 #include "cmd/common/outputs.h"
-#include "cmd/common/json_event.h"
 #include "train.h"
 #include "train_agree.h"
 #include "data/models/checkpoint.h"
@@ -274,7 +273,6 @@ static int run(struct train_requests *w, struct pl_err *err)
     if (!rc && w->agreed) rc = manifest_compare(&manifest, w->agreed, err);
     if (!rc && w->job.resume) rc = train_agree_before(w, &manifest, err);
     w->swarm.manifest = &manifest;
-    w->job.why = err;
     if (!rc)
         rc = train_data_open(&w->data, &config, w->job.micro_batch, data_seed, (uint64_t)w->limit,
                              &w->job.source, err);
@@ -306,7 +304,7 @@ static int run(struct train_requests *w, struct pl_err *err)
         /* If the model fits and the optimizer state does not, that can be in the host's memory. */
         compute_explain(err, rc, &be, 0,
                         model && !w->offload && be.host_alloc ? "--offload" : NULL);
-        fprintf(stderr, "potluck %s: %s\n", w->job.cmd, err->text);
+        command_failed(w->job.cmd, "%s", err->text);
     } else {
         if (!w->job.quiet)
             fprintf(stderr, "%s: %zu parameters in %zu tensors; backend %s\n", config.name,
@@ -421,7 +419,6 @@ int train_run(struct train_requests *w)
     if (check(w)) return 2;
     rc = run(w, &err);
     if (rc && is_new) rmdir(w->job.out); /* succeeds only if it is empty */
-    if (rc && w->swarm.json) json_event_error(w->job.cmd, err.text);
     return rc != 0;
 }
 
@@ -439,7 +436,6 @@ static int read_manifest(struct train_requests *w, struct run_manifest *m, int a
                          int *status)
 {
     struct pl_err err = { "" };
-    const int json = w->swarm.json;
     int rc = train_manifest_read_file(m, w->manifest, &err);
     if (!rc) {
         train_data_close(&w->data);
@@ -450,8 +446,7 @@ static int read_manifest(struct train_requests *w, struct run_manifest *m, int a
     if (!rc && options_override(&command_train, w, argc, argv, NULL, status)) return 1;
     if (!rc) rc = train_agree_data(w, m, &err);
     if (!rc) return 0;
-    fprintf(stderr, "potluck train: --manifest: %s\n", err.text);
-    if (json) json_event_error("train", err.text);
+    command_failed("train", "--manifest: %s", err.text);
     *status = command_status(rc);
     return 1;
 }

@@ -406,8 +406,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     if (!rc && (s.t->step != s.saved_step || s.t->step == 0)) rc = save(&s, &err);
     if (!rc && s.t->step > s.first_step) rc = train_log_plot(job->out, job->published, &err);
     compute_explain(&err, rc, trainer->model->be, job->micro_batch, NULL);
-    if (rc) fprintf(stderr, "potluck %s: %s\n", job->cmd, err.text);
-    if (rc && job->why) *job->why = err;
+    if (rc) command_failed(job->cmd, "%s", err.text);
     if (!rc && *end == TRAIN_STOPPED)
         fprintf(stderr,
                 "stopped at step %llu of %llu; everything is saved in %s, continue with --resume\n",

@@ -69,7 +69,6 @@ struct train_job {
     train_swarm_fn *train_swarm;     /* NULL: alone */
     const char *codec; /* the codec of the image tokens, for the checkpoints; NULL, "": not known */
     const char *options; /* for TRAIN_OPTIONS_FILE, with the first checkpoint; NULL: none */
-    struct pl_err *why;  /* gets the error that train_job_run prints; may be NULL */
     void *swarm_context;
 };
 

@@ -4,11 +4,7 @@
 
 #include <stdio.h>
 
-int vqgan_fail(const struct pl_err *err)
-{
-    fprintf(stderr, "potluck vqgan: %s\n", err->text);
-    return 1;
-}
+int vqgan_fail(const struct pl_err *err) { return command_failed("vqgan", "%s", err->text); }
 
 int vqgan_fail_status(const char *what, int rc, const struct pl_backend *be, int64_t batch)
 {

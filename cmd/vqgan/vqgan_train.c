@@ -112,9 +112,8 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
         }
     }
     if (rc == PL_ELIMIT)
-        fprintf(stderr,
-                "potluck vqgan: step %lld: the loss is not finite; a smaller --lr may help\n",
-                (long long)pl_vqgan_fit_steps(f));
+        command_failed("vqgan", "step %lld: the loss is not finite; a smaller --lr may help",
+                       (long long)pl_vqgan_fit_steps(f));
     else if (rc) vqgan_fail_status("training", rc, m->params.be, o->batch);
     else if (unsaved || pl_vqgan_save(m, o->out, !o->float32, &err)) rc = vqgan_fail(&err);
     else if (pl_vqgan_fit_steps(f) < o->steps && vqgan_resume_save(m, f, o, p, &err))

@@ -76,12 +76,12 @@ class CNode:
 
 
 async def c_dht(*arguments):
-    """potluck dht ... as a client; the last line and the exit status."""
+    """potluck dht ... as a client; the last line, but for the error's, and the exit status."""
     if arguments[0] == "put" and "--expires" not in arguments:
         arguments += ("--expires", str(LIFE))
     process = await asyncio.create_subprocess_exec(PROGRAM, "dht", *arguments, "--json", stdout=subprocess.PIPE)
     out, _ = await asyncio.wait_for(process.communicate(), steps.PATIENCE)
-    lines = [json.loads(line) for line in out.decode().splitlines()]
+    lines = [line for line in map(json.loads, out.decode().splitlines()) if line["event"] != "error"]
     return (lines[-1] if lines else {}), process.returncode
 
 

@@ -172,4 +172,40 @@ END
 # The same for a program that reads JSON.
 "$POTLUCK" join /ip4/127.0.0.1/tcp/1 --json >"$work/out" 2>/dev/null
 check "a wrong address is an event, too" sh -c '[ "$0" -eq 2 ] && grep -q "\"event\": *\"error\"" "$1"' $? "$work/out"
+
+# --- with --json the last line is an event with the sentence of standard error
+
+# What fails is last on standard error and an event on standard output; no other line is one.
+event() { # command, words...
+    (cd "$work/folder" && timeout 60 "$program" "$@" --json </dev/null >"$work/out" 2>"$work/err")
+    got=$?
+    sentence=$(tail -n 1 "$work/err" | sed "s/^potluck $1: //; s/[\\\"]/\\\\&/g")
+    if [ "$got" -ne 0 ] && [ "$(tail -n 1 "$work/out")" = "{\"event\":\"error\",\"command\":\"$1\",\"text\":\"$sentence\"}" ] &&
+        [ "$(grep -c '"error"' "$work/out")" -eq 1 ]; then
+        ok "an event: potluck $* --json"
+    else
+        fail "an event: potluck $* --json: status $got"
+        tail -n 3 "$work/err" "$work/out"
+    fi
+}
+event train --backend nosuch
+event train --steps 0
+event train --tokenizer /nosuch
+event train --manifest /nosuch
+event join "$peer" --no-check
+event join "$peer" --backend nosuch
+event peer --identity /nosuch/key
+event average --prefix p --tensors /nosuch
+event average --prefix p --tensors /nosuch --backend nosuch
+event dht get k --join "$peer"
+event dht put k v --join "$peer"
+event dht bench --join "$peer"
+event dht ping --join "$peer"
+event dash --folder /nosuch
+event dash --allowed-host 'two words'
+event dash --database /nosuch/file
+event calc nosuch
+event authority --key /nosuch/key --allow "$work/text"
+event doctor --model nosuch
+event show /nosuch
 finish

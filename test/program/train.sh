@@ -176,6 +176,7 @@ prints "an option's value that is refused is an event" '^{"event": *"error", *"c
     train_tiny --data nowhere --json --steps 1
 prints "so is an unknown option" '^{"event": *"error", *"command": *"train", *"text": *".*did you mean --steps' train_tiny --json --stepz 1
 prints "an error is an event, too" '^{"event": *"error", *"command": *"train", *"text": *".*nosuch' train_tiny --run r --json --quiet --tokenizer /nosuch/t --out "$work/e"
+prints "that of a backend" '^{"event": *"error", *"command": *"train", *"text": *"backend nosuch: ' train_tiny --json --backend nosuch --out "$work/e"
 prints "the folder is tried before the model is made" 'cannot|No such file|Not a directory|denied' timeout 20 "$POTLUCK" train --config run --out /proc/nosuch
 prints "a codec's file is tried before the training" '/proc/nosuch' timeout 60 "$POTLUCK" vqgan train --data data/demo --steps 1000000 --out /proc/nosuch/codec
 
