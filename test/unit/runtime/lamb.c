@@ -358,6 +358,40 @@ static void refused(void **state)
     }
 }
 
+static int allocations; /* that succeed */
+static void *few(size_t bytes) { return allocations-- > 0 ? pl_alloc(bytes, 1) : NULL; }
+
+/* The error says what there is no memory for: two moments a tensor, then, if gradients are kept, the
+ * largest tensor's update. */
+static void memory_that_is_missing(void **state)
+{
+    const struct pl_optimizer_tensor named[] = { { 0, 16, 0, "first", 0 },
+                                                 { 16, 32, 0, "second", 0 } };
+    struct pl_optimizer_options o = pl_lamb_options();
+    struct pl_backend poor = be;
+    struct pl_optimizer *opened;
+    struct pl_err err;
+    poor.alloc = few;
+    o.keep_grad = 1;
+    for (int i = 0; i <= 5; i++) {
+        static const char *const why[] = {
+            "no memory for the moments of first, the 1. of 2 tensors",
+            "no memory for the moments of first, the 1. of 2 tensors",
+            "no memory for the moments of second, the 2. of 2 tensors",
+            "no memory for the moments of second, the 2. of 2 tensors",
+            "no memory for the largest tensor's update",
+        };
+        allocations = i;
+        assert_int_equal(pl_optimizer_open(&opened, &poor, &o, named, 2, &err),
+                         i < 5 ? PL_ENOMEM : PL_OK);
+        if (i < 5) {
+            assert_null(opened);
+            assert_non_null(strstr(err.text, why[i]));
+        }
+    }
+    pl_optimizer_close(opened);
+}
+
 static void schedule(void **state)
 {
     assert_true(pl_schedule_linear(2.5e-3, 3125, 31250, 0) == 0);
@@ -383,6 +417,7 @@ int main(void)
         cmocka_unit_test(lamb_corrects_its_rate),
         cmocka_unit_test(clipping),
         cmocka_unit_test(refused),
+        cmocka_unit_test(memory_that_is_missing),
         cmocka_unit_test(schedule),
     };
     return cmocka_run_group_tests(tests, open_ref, NULL);
