@@ -43,6 +43,13 @@ def too_wide(notebook):
     return [line for text in texts for line in text.splitlines() if len(line) > WIDEST]
 
 
+def unexplained(notebook):
+    """The first cell that prints or draws something and is not followed by text."""
+    cells = notebook.cells + [None]
+    return next((cell.source.splitlines()[0] for cell, following in zip(cells, cells[1:]) if cell.get("outputs") and
+                 (following is None or following.cell_type != "markdown")), None)
+
+
 def execute(path, store):
     """One notebook; whether it was good."""
     began, notebook = time.monotonic(), nbformat.read(path, as_version=4)
@@ -60,6 +67,9 @@ def execute(path, store):
         nbformat.write(notebook, path)
     if too_wide(notebook):
         print(f"FAIL {path.name}: more than {WIDEST} characters: {too_wide(notebook)[0]}")
+        return False
+    if unexplained(notebook):
+        print(f"FAIL {path.name}: no text after the output of: {unexplained(notebook)}")
         return False
     length = len(nbformat.writes(notebook))
     if store and length > MOST_BYTES:
