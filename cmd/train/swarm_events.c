@@ -13,17 +13,17 @@ void swarm_event_json(const struct pl_collaborative_event *e)
                                          "corrected", "behind", "trouble", "end" };
     char round[2 * sizeof e->round.group + 1];
     pl_hex(round, e->round.group, sizeof e->round.group);
-    json_event_print(
-        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
-                  "event", names[e->kind], "epoch", (json_int_t)e->status.epoch, "global_epoch",
-                  (json_int_t)e->status.global_epoch, "peers", (json_int_t)e->status.peers,
-                  "global_samples", (json_int_t)e->status.global_samples, "local_samples",
-                  (json_int_t)e->samples, "due", e->due, "loss", e->loss, "eta",
-                  isfinite(e->status.eta_s) ? e->status.eta_s : -1, "samples_per_second",
-                  e->status.samples_per_second, "round", round, "round_status", e->round.status,
-                  "round_peers", (json_int_t)e->round.peers, "round_verified", e->round.verified,
-                  "seconds", e->seconds, "why", e->round.status ? e->round.why : NULL, "caught",
-                  e->round.banned ? e->round.caught : NULL, "text", e->text));
+    json_event_print(json_pack(
+        "{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:f,s:s?,s:s?,s:s?}", "event",
+        names[e->kind], "epoch", (json_int_t)e->status.epoch, "global_epoch",
+        (json_int_t)e->status.global_epoch, "peers", (json_int_t)e->status.peers, "global_samples",
+        (json_int_t)e->status.global_samples, "local_samples", (json_int_t)e->samples, "due",
+        e->due, "loss", e->loss, "eta", isfinite(e->status.eta_s) ? e->status.eta_s : -1,
+        "samples_per_second", e->status.samples_per_second, "round", round, "round_status",
+        e->round.status, "round_peers", (json_int_t)e->round.peers, "round_verified",
+        e->round.verified, "round_seconds", e->round.seconds, "seconds", e->seconds, "why",
+        e->round.status ? e->round.why : NULL, "caught", e->round.banned ? e->round.caught : NULL,
+        "text", e->text));
 }
 
 void swarm_event_text(const struct pl_collaborative_event *e, const char *cmd, int verify,

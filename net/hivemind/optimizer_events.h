@@ -22,7 +22,7 @@ struct pl_collaborative_round {
     size_t peers;      /* in the group; 1: alone */
     int verified;      /* 1: by BTARD */
     int banned;        /* peers that were caught; the last one is in `caught` */
-    double seconds;    /* of the all-reduce, without finding the group */
+    double seconds;    /* of the all-reduce or the gather, without finding the group */
     uint8_t group[20]; /* the same for all of its peers; zeros: there was none */
     const char *why;   /* the reason of a failure; "" if there was none */
     const char *caught;
