@@ -9,7 +9,7 @@
  * peer has a phi_r of its own, and they differ by nu Delta_r^t / R only (at mu = 0).
  *
  * Delta^t is taken before the step, and theta_r set to phi after it. In the first round there is no
- * mean yet: Delta^0 = mean^0 = 0. */
+ * mean yet: Delta^0 = mean^0 = 0. If an exchange fails, the next message holds its Delta, too. */
 #include "algorithms.h"
 
 #include <math.h>
@@ -94,7 +94,18 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
-/* Without a mean, eager still has its own Delta; the others' messages are lost. */
+/* The exchange has failed: Delta^t = Delta^t + Delta^{t-1}, so that no local step is lost. */
+static int keep_lost(struct pl_outer *o)
+{
+    float *delta = pl_outer_get(o, "delta");
+    double squares;
+    int rc = o->setup.be->axpy(delta, 1, pl_outer_get(o, "delta before"), o->n);
+    if (!rc) rc = o->setup.be->sumsq(&squares, delta, o->n);
+    if (!rc) o->counter[ROUND_WEIGHT] = squares > 0;
+    return rc;
+}
+
+/* Without a mean, phi of delayed stays, and eager's moves by its own Delta alone. */
 static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_message *in,
                  int count)
 {
@@ -102,6 +113,7 @@ static int apply(struct pl_outer *o, float *x, float *g, const struct pl_outer_m
     const int has_mean = pl_outer_arrived(o, in, count);
     int rc = has_mean < 0 ? has_mean : PL_OK;
     if (!has_mean) rc = o->setup.be->fill(mean, 0, o->n);
+    if (!rc && !has_mean) rc = keep_lost(o);
     if (!rc && is_eager(o)) rc = add_own(o, mean);
     return rc ? rc : finish_round(o, x, has_mean || is_eager(o) ? mean : NULL);
 }

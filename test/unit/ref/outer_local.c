@@ -103,6 +103,31 @@ static void a_lost_change_is_sent_again(void **state)
     end(&w);
 }
 
+/* Where an exchange takes H steps: the message after a failed one holds the changes of both. */
+static void a_lost_exchange_is_sent_again(void **state)
+{
+    static const struct pl_outer_algorithm *const late[] = { &pl_outer_delayed, &pl_outer_eager };
+    for (size_t a = 0; a < PL_COUNT(late); a++) {
+        struct pl_outer_setup s = settings();
+        static struct world w;
+        float phi[VALUES], trained[VALUES], first[VALUES], second[VALUES];
+        begin(&w, late[a], &s);
+        w.fail = 1;
+        for (int t = 0; t < 2 * s.H; t++) {
+            memcpy(phi, pl_outer_get(w.o[1], "phi"), sizeof phi);
+            for (int i = 0; i < VALUES; i++)
+                trained[i] = w.x[1][i] - 0.1f * (w.x[1][i] - w.target[1][i]);
+            step(&w);
+        }
+        memcpy(first, w.queue[0][1].data, sizeof first);
+        memcpy(second, w.queue[1][1].data, sizeof second);
+        for (int i = 0; i < VALUES; i++)
+            assert_float_equal(second[i], first[i] + phi[i] - trained[i], 1e-6f);
+        assert_true(w.queue[1][1].weight == 1);
+        end(&w);
+    }
+}
+
 /* H = 1, mu = 0, nu = 1 is the mean of the parameters. */
 static void diloco_can_be_the_mean(void **state)
 {
@@ -237,6 +262,7 @@ int main(void)
         cmocka_unit_test(steps_before_a_failed_exchange_have_weight),
         cmocka_unit_test(a_failed_exchange_keeps_local_work),
         cmocka_unit_test(a_lost_change_is_sent_again),
+        cmocka_unit_test(a_lost_exchange_is_sent_again),
         cmocka_unit_test(diloco_can_be_the_mean),
         cmocka_unit_test(one_step_is_nesterov),
         cmocka_unit_test(nesterov_as_torch_has_it),

@@ -39,6 +39,7 @@ static void a_failed_exchange_loses_nothing(void **state)
 {
     struct pl_outer_setup s = settings();
     static struct world w;
+    static float x[VALUES];
     const double *kept;
     begin(&w, &pl_outer_dgc, &s);
     w.fail = 1;
@@ -46,6 +47,16 @@ static void a_failed_exchange_loses_nothing(void **state)
     kept = (const double *)(const void *)pl_outer_get(w.o[1], "accumulated");
     for (int i = 1; i < VALUES; i++) /* the clipped gradient: all by the same factor */
         assert_true(fabs(kept[i] * w.g[1][0] - kept[0] * w.g[1][i]) < 1e-5);
+    end(&w);
+    s.weight_decay = 0.1;
+    begin(&w, &pl_outer_demo, &s);
+    memcpy(x, w.x[1], sizeof x);
+    w.fail = 1;
+    step(&w);
+    assert_memory_equal(w.x[1], x, sizeof x); /* nor has x decayed */
+    for (int i = 0; i < VALUES; i++)
+        assert_float_equal(pl_outer_get(w.o[1], "momentum")[i], 0.1f * (x[i] - w.target[1][i]),
+                           1e-6f);
     end(&w);
     for (int failed = 1; failed <= 2; failed++) { /* phase P, phase Q */
         begin(&w, &pl_outer_powersgd, &s);
