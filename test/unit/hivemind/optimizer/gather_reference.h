@@ -126,7 +126,20 @@ static void reference(const struct algorithm *a, int R, int is_reversed, float x
 struct exchanges {
     struct pl_outer_message m[STEPS_MAX][2];
     int sent[2], applied[2];
+    int lost[2]; /* of each peer, from its first on: they have failed, for that peer alone */
 };
+
+static int receive(struct world *w, struct exchanges *e, int r)
+{
+    const int k = e->applied[r]++ - e->lost[r];
+    struct pl_outer_message m[2];
+    if (k < 0) return pl_outer_apply(w->o[r], w->x[r], w->g[r], NULL, 0);
+    for (int i = 0; i < w->R; i++) {
+        assert_true(k + e->lost[i] < e->sent[i]);
+        m[i] = e->m[k + e->lost[i]][i];
+    }
+    return apply(w, r, m, w->R);
+}
 
 static void one_step(struct world *w, struct exchanges *e, int r)
 {
@@ -145,10 +158,7 @@ static void one_step(struct world *w, struct exchanges *e, int r)
             next = pl_outer_message(w->o[r], m, w->x[r], w->g[r]);
             m->data = memcpy(malloc(m->bytes), m->data, m->bytes);
             break;
-        case PL_OUTER_RECEIVE:
-            assert_true(e->applied[r] < e->sent[0] && e->applied[r] < e->sent[w->R - 1]);
-            next = apply(w, r, e->m[e->applied[r]++], w->R);
-            break;
+        case PL_OUTER_RECEIVE: next = receive(w, e, r); break;
         default: fail();
         }
 }

@@ -15,6 +15,8 @@
 
 #include "test/unit/hivemind/optimizer/gather_reference.h" /* last, for its short names */
 
+#define FAILURES_MAX 8 /* of a peer's rounds, that are noted */
+
 struct peer {
     int number, is_local;
     struct play *play;
@@ -24,8 +26,9 @@ struct peer {
     float at[STEPS_MAX + 1][N], phi[STEPS_MAX + 1][N]; /* overlapped: after each inner step */
     int64_t last;                                      /* of these steps */
     int loads, failed, diverged, split;
-    int is_left_out, is_back; /* it has diverged; and has taken a state since */
-    int spoils;               /* its phi, before the third outer step */
+    uint64_t failed_at[FAILURES_MAX]; /* inner steps taken, or gradients sent, until then */
+    int is_left_out, is_back;         /* it has diverged; and has taken a state since */
+    int spoils;                       /* its phi, before the third outer step */
     int64_t loaded_epoch;
     struct pl_collaborative *c;
     struct pl_err err;
@@ -97,7 +100,9 @@ static void report(void *context, const struct pl_collaborative_event *e)
         p->diverged += strstr(e->text, "diverged") != NULL;
         p->split += strstr(e->text, "drift apart") != NULL;
         p->is_left_out |= strstr(e->text, "our parameters have diverged") != NULL;
-        p->failed += strstr(e->text, "no outer step") || strstr(e->text, "no step");
+        if ((strstr(e->text, "no outer step") || strstr(e->text, "no step")) &&
+            p->failed < FAILURES_MAX)
+            p->failed_at[p->failed++] = p->c->outer.state->counter[PL_OUTER_TAKEN];
         printf("peer %d: %s\n", p->number, e->text);
     }
 }
@@ -297,7 +302,7 @@ static void end_two(struct play *w)
 }
 
 /* All at the same time, since they wait more than they compute. */
-static void two_peers_and_a_newcomer(const struct algorithm *list, size_t count)
+static inline void two_peers_and_a_newcomer(const struct algorithm *list, size_t count)
 {
     struct play *w = calloc(count, sizeof *w);
     for (size_t a = 0; a < count; a++) begin_two(&w[a], &list[a]);
@@ -307,7 +312,7 @@ static void two_peers_and_a_newcomer(const struct algorithm *list, size_t count)
 
 /* One bit of one peer's phi would be enough: the others name it and step without it, and it takes
  * their state over. */
-static void resynchronize(const struct algorithm *a)
+static inline void resynchronize(const struct algorithm *a)
 {
     /* slow enough that a peer which was left out can catch up */
     struct play w = { .algorithm = a, .peers = 3, .step_ms = 250, .last_epoch = EPOCHS_MAX };
@@ -335,10 +340,18 @@ static void resynchronize(const struct algorithm *a)
     for (int r = 2; r >= 0; r--) close_peer(p[r]);
 }
 
-/* A peer that reports samples and never comes; the other knows of it after `steps` of its own. */
-static struct peer *with_a_silent_peer(struct play *w, const struct algorithm *a, int steps)
+static void await_silent_peer(struct peer *p)
 {
     struct pl_collaborative_status s = { .peers = 0 };
+    for (int i = 0; i < 600 && s.peers < 2; i++) {
+        usleep(50000);
+        pl_collaborative_status(p->c, &s);
+    }
+}
+
+/* A peer that reports samples and never comes; the other knows of it after `steps` of its own. */
+static inline struct peer *with_a_silent_peer(struct play *w, const struct algorithm *a, int steps)
+{
     struct peer *p;
     w->algorithm = a;
     w->peers = 1;
@@ -346,11 +359,7 @@ static struct peer *with_a_silent_peer(struct play *w, const struct algorithm *a
     p = new_peer(w, 0);
     assert_int_equal(step(new_peer(w, 1), SAMPLES), PL_OK);
     for (int h = 0; h < steps; h++) assert_int_equal(step(p, SAMPLES), PL_OK);
-    for (int i = 0; i < 600 && s.peers < 2; i++) {
-        usleep(50000);
-        assert_int_equal(step(p, 0), PL_OK);
-        pl_collaborative_status(p->c, &s);
-    }
+    await_silent_peer(p);
     return p;
 }
 
