@@ -106,7 +106,7 @@ ref: $(BUILD)/libref.a ## only the reference: a C compiler is all it needs
 # Without vector registers -O3 only unrolls: gcc 12 takes minutes for s390x then.
 $(BUILD)/obj/fast/%.o: ALLFLAGS += -fopenmp $(if $(filter x86_64% aarch64% riscv64%,$(MACHINE)),-O3,-O2) -fno-math-errno -fno-trapping-math
 # What it asks the reference itself for: tables, ends of rows, forms nobody made faster.
-FAST_NEEDS = $(addprefix ref/,adam.c base.c compress.c dgc.c dtype.c lamb.c mask.c moments.c quant.c rotary.c outer/chunks.c)
+FAST_NEEDS = $(addprefix ref/,adam.c base.c compress.c dgc.c dtype.c lamb.c mask.c moments.c quant.c rotary.c small.c outer/chunks.c)
 # A backend that lacks a function fails to link, and not on the day somebody opens it.
 WHOLE = $(if $(SANITIZE),,-Wl,-z,defs)
 fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend

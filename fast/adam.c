@@ -43,5 +43,7 @@ int fast_adam(float *p, const float *g, const struct pl_moments *moments, size_t
     };
     double sums[2];
     int rc = fast_moments(sums, moments, n, update, &s);
-    return rc == PL_EUSE ? ref_adam(p, g, moments, n, c) : rc;
+    if (rc == PL_EUSE) rc = ref_adam(p, g, moments, n, c);
+    fast_written(p, n * sizeof *p);
+    return rc;
 }

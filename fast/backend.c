@@ -2,6 +2,7 @@
  * Operations that are not set stay the reference's. */
 #include "fast.h"
 #include "isa.h"
+#include "packed_weights.h"
 
 #include <cblas.h>
 #include <stdio.h>
@@ -34,6 +35,9 @@ int pl_backend_v1(struct pl_backend *be)
     be->set_precision = fast_set_precision;
     be->parallel_for = fast_parallel_for;
     be->many_threads = 1;
+    be->weights = fast_weights;
+    be->free = fast_free;
+    be->put = fast_put;
 
     be->linear = fast_linear;
     be->linear_dx = fast_linear_dx;

@@ -74,7 +74,9 @@ int fast_chunk_cut(float *y, const float *x, const struct pl_chunks *c, int dct)
 
 int fast_chunk_paste(float *y, const float *x, const struct pl_chunks *c, int dct)
 {
-    return each_chunk(y, x, c, dct, 1);
+    int rc = each_chunk(y, x, c, dct, 1);
+    fast_written(y, pl_chunks_count(c) * pl_chunk_entries(c) * sizeof *y);
+    return rc;
 }
 
 /* ---- the largest ---- */

@@ -94,5 +94,6 @@ int fast_e3m0_decode(float *x, const uint8_t *in, size_t n, size_t block)
         size_t at = k * block;
         decode_block(x + at, in + k * bytes, n - at < block ? n - at : block);
     }
+    fast_written(x, n * sizeof *x);
     return PL_OK;
 }

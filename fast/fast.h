@@ -69,6 +69,10 @@ int fast_gemm_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda,
 float *fast_scratch_alloc(size_t floats);
 void fast_scratch_free(float *p);
 
+/* What operations that may write to parameters call when they have written: copies of weights that
+ * are kept in another form are made again (packed_weights.c). */
+void fast_written(const void *p, size_t bytes);
+
 /* to (n) += each of `count` slots, in order; they begin `stride` floats apart. */
 void fast_add_slots(float *to, const float *slots, size_t stride, size_t n, int count);
 

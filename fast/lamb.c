@@ -72,14 +72,16 @@ int fast_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
     double sums[2];
     float k;
     int rc = fast_moments(sums, moments, n, update, &s);
-    if (rc == PL_EUSE) return ref_lamb(norms, p, u, g, moments, n, c);
-    if (rc) return rc;
-    norms->weight = (float)fmin(sqrt(sums[0]), c->clamp);
-    norms->step = (float)sqrt(sums[1]);
-    norms->trust = norms->weight == 0 || norms->step == 0 ? 1 : norms->weight / norms->step;
-    k = (float)(-c->lr * norms->trust);
+    if (rc == PL_EUSE) rc = ref_lamb(norms, p, u, g, moments, n, c);
+    else if (rc == PL_OK) {
+        norms->weight = (float)fmin(sqrt(sums[0]), c->clamp);
+        norms->step = (float)sqrt(sums[1]);
+        norms->trust = norms->weight == 0 || norms->step == 0 ? 1 : norms->weight / norms->step;
+        k = (float)(-c->lr * norms->trust);
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
-    for (size_t at = 0; at < n; at += PIECE)
-        add(p + at, k, u + at, n - at < PIECE ? n - at : PIECE);
-    return PL_OK;
+        for (size_t at = 0; at < n; at += PIECE)
+            add(p + at, k, u + at, n - at < PIECE ? n - at : PIECE);
+    }
+    fast_written(p, n * sizeof *p);
+    return rc;
 }

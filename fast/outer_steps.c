@@ -51,6 +51,7 @@ int fast_outer_nesterov(float *phi, float *b, const float *g, size_t n, float mu
         size_t at = (size_t)k * PIECE;
         nesterov(phi + at, b + at, g + at, count_of(n, k), mu, nu);
     }
+    fast_written(phi, n * sizeof *phi);
     return PL_OK;
 }
 
@@ -61,6 +62,7 @@ int fast_outer_mix(float *theta, const float *phi, size_t n, float alpha)
         size_t at = (size_t)k * PIECE;
         mix(theta + at, phi + at, count_of(n, k), alpha, 1 - alpha);
     }
+    fast_written(theta, n * sizeof *theta);
     return PL_OK;
 }
 
@@ -72,6 +74,7 @@ int fast_outer_gossip(float *phi, float *b, const float *change, const float *me
         size_t at = (size_t)k * PIECE;
         gossip(phi + at, b + at, change + at, mean + at, count_of(n, k), mu, nu, gamma);
     }
+    fast_written(phi, n * sizeof *phi);
     return PL_OK;
 }
 
@@ -82,5 +85,6 @@ int fast_sign_step(float *x, const float *u, size_t n, float rate)
         size_t at = (size_t)k * PIECE;
         sign(x + at, u + at, count_of(n, k), rate);
     }
+    fast_written(x, n * sizeof *x);
     return PL_OK;
 }

@@ -18,5 +18,6 @@ int fast_transpose(float *y, int y_step, const float *x, int x_step, int B, int 
             for (int r = r0; r < r1; r++) to[r] = from[(long)r * x_step];
         }
     }
+    fast_written(y, (size_t)B * (size_t)C * (size_t)y_step * sizeof *y);
     return PL_OK;
 }

@@ -47,6 +47,7 @@ int fast_fill(float *x, float value, size_t n)
 {
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > each(n))
     for (size_t at = 0; at < n; at += each(n)) fill_piece(x + at, value, piece(n, at));
+    fast_written(x, n * sizeof *x);
     return PL_OK;
 }
 
@@ -54,6 +55,7 @@ int fast_copy(float *y, const float *x, size_t n)
 {
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > each(n))
     for (size_t at = 0; at < n; at += each(n)) memcpy(y + at, x + at, piece(n, at) * sizeof *y);
+    fast_written(y, n * sizeof *y);
     return PL_OK;
 }
 
@@ -61,6 +63,7 @@ int fast_axpy(float *y, float a, const float *x, size_t n)
 {
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > each(n))
     for (size_t at = 0; at < n; at += each(n)) axpy_piece(y + at, a, x + at, piece(n, at));
+    fast_written(y, n * sizeof *y);
     return PL_OK;
 }
 
@@ -68,6 +71,7 @@ int fast_scale(float *x, float a, size_t n)
 {
 #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > each(n))
     for (size_t at = 0; at < n; at += each(n)) scale_piece(x + at, a, piece(n, at));
+    fast_written(x, n * sizeof *x);
     return PL_OK;
 }
 

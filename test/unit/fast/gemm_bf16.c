@@ -42,6 +42,19 @@ int fast_amx_multiply(const struct fast_bf16_gemm *g) { return g ? PL_EDEVICE : 
 float *fast_scratch_alloc(size_t n) { return pl_alloc(n, sizeof(float)); }
 void fast_scratch_free(float *p) { pl_free(p); }
 
+/* Every second operand is read from kept panels, as a weight is. */
+const uint32_t *fast_packed_weights(const struct fast_packing *packing, size_t count,
+                                    void (*pack)(uint32_t *to, const void *context),
+                                    const void *context)
+{
+    static uint32_t *kept;
+    static int calls;
+    pl_free(kept);
+    kept = calls++ % 2 ? NULL : pl_alloc_unset(count, sizeof *kept);
+    if (kept) pack(kept, context);
+    return kept;
+}
+
 static void need_instructions(void)
 {
 #if BY_BFMMLA
