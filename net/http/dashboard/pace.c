@@ -43,11 +43,11 @@ int pace_add(struct pace *p, const struct seen *s, double time, int64_t step, do
     int rc;
     /* The clock was set back, or the run began anew: earlier measurements are useless. */
     if (p->count && (elapsed < 0 || step < p->last_step)) p->count = 0;
-    if (!p->count) p->began = p->stepped = time, p->began_samples = p->stepped_samples = p->samples;
-    /* Python peers count nothing, but a step takes the target at least. */
-    if (p->count) p->samples += fmax(growth(p, s, elapsed), (double)(step - p->last_step) * target);
+    if (!p->count) p->began = p->stepped = (struct pace_point){ time, step, p->samples };
+    else p->samples += growth(p, s, elapsed);
     if ((rc = remember(p, s))) return rc;
-    if (p->count && step > p->last_step) p->stepped = time, p->stepped_samples = p->samples;
+    if (step > p->stepped.step) p->stepped = (struct pace_point){ time, step, p->samples };
+    p->target = target;
     p->last_time = time;
     p->last_step = step;
     /* The last point moves with each poll until it is PACE_EVERY after the one before it. */
@@ -65,12 +65,20 @@ void pace_clear(struct pace *p)
     memset(p, 0, sizeof *p);
 }
 
+/* Between two points, by what peers count. Python peers count nothing, but a step takes the target
+ * at least. A step and its counts may arrive in different polls: so it is the larger one of two
+ * sums, not a sum of the larger ones. */
+static double made(const struct pace *p, const struct pace_point *a, const struct pace_point *b)
+{
+    return fmax(b->samples - a->samples, (double)(b->step - a->step) * p->target);
+}
+
 double pace_rate(const struct pace *p)
 {
     const struct pace_point *a = p->point, *b = p->point + (p->count ? p->count - 1 : 0);
     /* Counts come with steps: in a window without one they say nothing yet. */
     if (!p->count || b->time - a->time < PACE_AT_LEAST || b->step == a->step) return NAN;
-    return (b->samples - a->samples) / (b->time - a->time);
+    return made(p, a, b) / (b->time - a->time);
 }
 
 double pace_step_s(const struct pace *p)
@@ -82,6 +90,6 @@ double pace_step_s(const struct pace *p)
 
 double pace_mean(const struct pace *p)
 {
-    const double took = p->stepped - p->began;
-    return took < PACE_AT_LEAST ? (double)NAN : (p->stepped_samples - p->began_samples) / took;
+    const double took = p->stepped.time - p->began.time;
+    return took < PACE_AT_LEAST ? (double)NAN : made(p, &p->began, &p->stepped) / took;
 }

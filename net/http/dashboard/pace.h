@@ -15,10 +15,10 @@ struct pace {
     struct pace_point {
         double time;
         int64_t step;
-        double samples;   /* since the page began */
+        double samples;   /* counted by the peers since the page began */
     } point[PACE_POINTS]; /* the oldest first */
     size_t count;
-    double samples;
+    double samples, target;
     /* The counts at the last poll, by key. */
     struct pace_count {
         char key[33];
@@ -28,7 +28,7 @@ struct pace {
     double last_time;
     int64_t last_step;
     /* The run as far as it was followed: from the first poll to the last new step. */
-    double began, began_samples, stepped, stepped_samples;
+    struct pace_point began, stepped;
 };
 
 /* A poll: `step` is the run's, target the samples that a step takes at least (0: not known). Only

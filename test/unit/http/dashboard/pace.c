@@ -68,7 +68,7 @@ static void the_pace_is_that_of_the_wall_clock(void **state)
     p[0].record.epoch = p[1].record.epoch = 19;
     p[0].record.time = p[1].record.time = snapshot.time;
     text = state_after(d, port, &snapshot);
-    assert_true(fabs(real(text, "throughput") - (40 + 10 * 16) / 30.0) < 1e-9);
+    assert_true(fabs(real(text, "throughput") - 12 * 16 / 30.0) < 1e-9);
     free(text);
     dashboard_close(d);
     http_server_close(s);
@@ -242,10 +242,20 @@ static void samples_are_differences_of_counts(void **state)
     assert_true(p.samples == 340);
     add(1061, 5, "a", INT64_MAX); /* at most a million a second */
     assert_true(p.samples == 340 + 1e6);
-    add(1071, 6, "b", 1000000); /* a new peer adds nothing; a step takes the target */
-    assert_true(p.samples == 340 + 1e6 + 10);
-    add(1081, 7, "b", 1000005); /* fewer than the step has taken */
-    assert_true(p.samples == 340 + 1e6 + 20);
+    add(1071, 6, "b", 1000000); /* a new peer adds nothing */
+    assert_true(p.samples == 340 + 1e6);
+    add(1081, 7, "b", 1000005);
+    assert_true(p.samples == 345 + 1e6);
+}
+
+/* A step is seen in one poll, the samples that were counted for it in the next one. */
+static void a_step_and_its_counts_are_one(void **state)
+{
+    for (int i = 0; i <= 20; i++) add(1000 + 5 * i, (i + 1) / 2, "a", 12 * (i / 2));
+    assert_true(pace_rate(&p) == 120 / 100.0 && pace_mean(&p) == 108 / 95.0);
+    no_points(NULL);
+    for (int i = 0; i <= 20; i++) add(1000 + 5 * i, (i + 1) / 2, "a", 7 * (i / 2));
+    assert_true(pace_rate(&p) == 100 / 100.0); /* a step takes its target of 10 at least */
 }
 
 /* From the first poll to the last new step: waiting before and after it is not the run's. */
@@ -288,6 +298,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(figures_need_time_and_a_step, no_points, no_points),
         cmocka_unit_test_setup_teardown(the_window_is_bounded, no_points, no_points),
         cmocka_unit_test_setup_teardown(samples_are_differences_of_counts, no_points, no_points),
+        cmocka_unit_test_setup_teardown(a_step_and_its_counts_are_one, no_points, no_points),
         cmocka_unit_test_setup_teardown(the_mean_ends_with_the_last_step, no_points, no_points),
         cmocka_unit_test_setup_teardown(what_was_measured_before_is_dropped, no_points, no_points),
     };
