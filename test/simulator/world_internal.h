@@ -38,11 +38,12 @@ struct meeting {
     uint8_t id[DHT_ID_BYTES];
     size_t *member, count, seen; /* in the order that the engines agreed on */
     uint32_t *life;
-    double *fraction, *bytes;           /* (count) share of the reduction; bytes that each sends */
-    double *upload;                     /* (count) part of its own values that it sends */
-    double began, ends, limit, slowest; /* slowest: s that a part of its slowest sender takes */
-    int failed, over, is_known;         /* is_known: somebody's uplink is */
-    uint64_t number;                    /* from 1 */
+    double *fraction, *bytes; /* (count) share of the reduction; bytes that each sends */
+    double *upload;           /* (count) part of its own values that it sends */
+    double formed, began, ends, limit,
+        slowest;                /* slowest: s that a part of its slowest sender takes */
+    int failed, over, is_known; /* is_known: somebody's uplink is */
+    uint64_t number;            /* from 1 */
 };
 
 struct peer {

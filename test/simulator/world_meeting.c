@@ -106,20 +106,34 @@ static double allreduce_time(struct world *w, struct meeting *g)
     return rc ? INFINITY : longest + 4 * delay;
 }
 
-/* A lost reducer makes the round fail, once its silence has been noticed: after the longest patience
- * with a reducer (averager_round.c). For a lost peer that only sends the others wait as for a
- * stranger's part (allreduce_wait.c), and then continue. */
-void world_lose_member(struct world *w, struct meeting *g, size_t i, int silent)
+/* When the reducers give up a sender that is silent (allreduce_wait.c): each after three times what its
+ * slowest sender took, and after a stranger's patience at least, but SENDER_TIMEOUT after its own
+ * beginning at most. One whose batch ended early has waited for the others' batches, too. */
+static double sender_given_up(const struct world *w, const struct meeting *g, size_t i)
 {
     static const struct reliability strangers;
+    const double patience = reliability_silence(&strangers, &w->peer[g->member[i]].m.o.self,
+                                                SENDER_TIMEOUT);
+    double until = 0;
+    for (size_t k = 0; k < g->count; k++) {
+        const double start = fmax(g->formed, w->peer[g->member[k]].ready),
+                     slowest = fmax(g->slowest, g->began - start);
+        if (g->fraction[k] > 0)
+            until = fmax(until, fmin(start + SENDER_TIMEOUT,
+                                     fmax(g->began, w->now) + fmax(patience, 3 * slowest)));
+    }
+    return until;
+}
+
+/* A lost reducer makes the round fail, once its silence has been noticed: after the longest patience
+ * with a reducer (averager_round.c). For a lost peer that only sends the others wait, and then
+ * continue. */
+void world_lose_member(struct world *w, struct meeting *g, size_t i, int silent)
+{
     if (g->over || g->failed || g->ends <= w->now) return;
     g->failed = g->fraction[i] > 0;
     if (g->failed) g->ends = w->now + (silent ? SENDER_TIMEOUT + RELIABILITY_SILENCE : 0.2);
-    else if (silent)
-        g->ends = fmax(g->ends, w->now + fmax(reliability_silence(&strangers,
-                                                                  &w->peer[g->member[i]].m.o.self,
-                                                                  SENDER_TIMEOUT),
-                                              3 * g->slowest));
+    else if (silent) g->ends = fmax(g->ends, sender_given_up(w, g, i));
     else return;
     if (g->ends > g->limit) {
         g->ends = g->limit;
@@ -131,6 +145,7 @@ void world_lose_member(struct world *w, struct meeting *g, size_t i, int silent)
 void world_begin_exchange(struct world *w, struct meeting *g)
 {
     double takes = allreduce_time(w, g), began = w->now;
+    g->formed = w->now;
     for (size_t i = 0; i < g->count; i++) began = fmax(began, w->peer[g->member[i]].ready);
     g->began = began;
     const double limit = w->slow > 0 && !g->is_known ? UPLOAD_LIMIT : ALLREDUCE_TIMEOUT;
