@@ -3,6 +3,9 @@
 #
 #   rig.sh up NAME KIND_A KIND_B    makes the hosts NAME-a and NAME-b, each behind a router of its kind, and on the
 #                                   internet between them NAME-relay (11.1.1.2) and NAME-other (11.2.2.2)
+#   rig.sh long NAME KIND_A KIND_B  the same without cables to the internet, and with NAME-other2 to NAME-other4:
+#                                   test/soak/links makes the cables, with a delay; then
+#   rig.sh plug NAME NAMESPACE...   names its devices as the routers' rules do
 #   rig.sh swarm NAME KIND...       NAME-relay as above, and for each kind a host: NAME-0, NAME-1, ...
 #   rig.sh ip|ip6 NAME HOST         the host's own address
 #   rig.sh restart NAME HOST        its router forgets all mappings, as one that is switched off and on
@@ -17,6 +20,8 @@
 #   symmetric   the same, and each destination is shown another port
 #   igd         port-restricted, but forwards what its own prerouting rules translate: for a UPnP daemon (mapping.py)
 #   shared      port-restricted; b stands behind a's router
+#   hairpin     full cone, also for packets from inside to its own outer address (hairpinning); b stands behind it, too,
+#               and the network lets its hosts talk to the router only, as guests' networks do
 #   cgnat       port-restricted, and behind the provider's router, which is so, too
 #   none6       a public IPv6 address and no other
 #   firewall6   the same, and only answers come in, as behind most home routers
@@ -41,6 +46,7 @@ add() { # namespace
 }
 # A host or router on the internet: 11.N.N.2, whose way out is 11.N.N.1
 attach() { # namespace, N
+    [ "$long" ] && return
     link "$1" wan net "to$2"
     in_ns "$1" ip address add "11.$2.$2.2/24" dev wan
     in_ns net ip address add "11.$2.$2.1/24" dev "to$2"
@@ -59,9 +65,13 @@ nat() { # namespace, kind
     # A router that has restarted knows nothing of connections that were open.
     in_ns "$1" sysctl -qw net.ipv4.ip_forward=1 net.netfilter.nf_conntrack_tcp_loose=0
     case $2 in
-    full | restricted)
+    full | restricted | hairpin)
         # The table of mappings that the kernel does not keep by itself: who may come in, and to which host.
-        if [ "$2" = full ]; then type='inet_service' key='tcp sport' found='tcp dport'
+        inside= translated=
+        if [ "$2" = hairpin ]; then
+            inside="iifname lan fib daddr type local dnat to tcp dport map @open" translated='iifname lan oifname lan masquerade'
+        fi
+        if [ "$2" != restricted ]; then type='inet_service' key='tcp sport' found='tcp dport'
         else type='ipv4_addr . inet_service' key='ip daddr . tcp sport' found='ip saddr . tcp dport'; fi
         rules "$1" <<-END
 	table ip nat {
@@ -72,8 +82,12 @@ nat() { # namespace, kind
 	        ct status dnat accept
 	    }
 	    chain input { type filter hook input priority 0; iifname wan drop; }
-	    chain in { type nat hook prerouting priority -100; iifname wan dnat to $found map @open; }
-	    chain out { type nat hook postrouting priority 100; oifname wan masquerade; }
+	    chain in { type nat hook prerouting priority -100; iifname wan dnat to $found map @open
+	        $inside
+	    }
+	    chain out { type nat hook postrouting priority 100; oifname wan masquerade
+	        $translated
+	    }
 	}
 	END
         ;;
@@ -113,7 +127,8 @@ host() { # a or b, kind, N on the internet
 	END
         ;;
     *)
-        if [ "$2" = shared ] && [ "$1" = b ]; then router=router-a lan=lan2
+        together=; case $2 in shared | hairpin) together=yes ;; esac
+        if [ "$together" ] && [ "$1" = b ]; then router=router-a lan=lan2
         else
             router=router-$1 lan=lan
             add "$router"
@@ -127,12 +142,15 @@ host() { # a or b, kind, N on the internet
                 nat "isp-$1" port
             else attach "$router" "$3"; fi
         fi
-        if [ "$router" = router-a ] && [ "$2" = shared ]; then
+        if [ "$router" = router-a ] && [ "$together" ]; then
             # one network of both hosts: a bridge
             [ "$1" = a ] && { in_ns "$router" ip link add lan type bridge; in_ns "$router" ip link set lan up; lan=lan1
-                in_ns "$router" ip address add 192.168.1.1/24 dev lan; nat "$router" "$2"; }
+                in_ns "$router" ip address add 192.168.1.1/24 dev lan; nat "$router" "$2"
+                # What is translated to a host of this bridge is routed, not bridged.
+                in_ns "$router" sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null; }
             link "$1" eth "$router" "$lan"
             in_ns "$router" ip link set "$lan" master lan
+            [ "$2" = hairpin ] && in_ns "$router" bridge link set dev "$lan" isolated on
         else
             link "$1" eth "$router" lan
             in_ns "$router" ip address add 192.168.1.1/24 dev lan
@@ -146,7 +164,7 @@ host() { # a or b, kind, N on the internet
     case $2 in *6) in_ns "$1" ip -4 address flush dev wan ;; esac
 }
 
-name=${2:-}
+name=${2:-} long=
 [ -n "$name" ] || fail "usage: rig.sh up NAME KIND_A KIND_B | ip NAME a|b | restart NAME a|b | down NAME"
 begin() {
     [ "$(id -u)" = 0 ] || skip "it takes root"
@@ -157,10 +175,18 @@ begin() {
 }
 wan_route() { in_ns "$1" ip route replace default via "$2"; } # namespace, gateway: a device that was down has lost it
 case $1 in
-up)
+up | long)
+    [ "$1" = long ] && long=yes
     begin
     add other && attach other 2
+    [ "$long" ] && for more in 2 3 4; do add other$more; done
     host a "$3" 3 && host b "$4" 4
+    ;;
+plug)
+    shift 2
+    for ns; do
+        in_ns "$ns" ip link set eth down && in_ns "$ns" ip link set eth name wan && in_ns "$ns" ip link set wan up || fail "no device in $ns"
+    done
     ;;
 swarm)
     begin
