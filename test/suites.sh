@@ -159,7 +159,7 @@ if have python3; then
     suite peers counted "links between network namespaces" "python3 test/soak/links_test.py $BUILD/links"
     suite idle counted "network namespaces" "python3 test/soak/namespaces.py $BUILD/potluck"
     suite idle counted "ports that routers forward" "python3 test/nat/mapping.py $BUILD"
-    suite idle counted "a swarm behind six kinds of routers" "python3 test/nat/swarm.py $BUILD/potluck"
+    suite idle counted "a swarm behind seven kinds of routers" "python3 test/nat/swarm.py $BUILD/potluck"
     suite peers counted "peers behind routers" "python3 test/nat/pairs.py $BUILD --pair port port"
     suite peers counted "peers behind IPv6 firewalls, and behind one router" "python3 test/nat/pairs.py $BUILD --more"
 else
