@@ -69,8 +69,8 @@ static void mapping(struct preflight *c)
     preflight_say(c, needed ? FINDING_WARNING : FINDING_GOOD, "mapping",
                   "the router forwards no port: NAT-PMP: %s; UPnP: %s%s", outcome_text(natpmp),
                   outcome_text(upnp),
-                  needed ? "\nyour side: switch on UPnP or NAT-PMP in the router; where another "
-                           "NAT is behind it (CGNAT), only a relay helps"
+                  needed ? "\nyour side: switch on UPnP or NAT-PMP in the router (PCP alone does "
+                           "not help); where another NAT is behind it (CGNAT), only a relay helps"
                          : "\n\n");
 }
 
