@@ -55,23 +55,6 @@ static void long_strings(void **state)
     free(text);
 }
 
-/* A string one byte longer than a buffer that doubles: jansson allocates four times its length. */
-static void strings_that_just_do_not_fit(void **state)
-{
-    for (size_t size = 1 << 10; size <= 1 << 22; size *= 2) {
-        char *text = malloc(size + 16);
-        json_t *v;
-        memset(text, 'x', size + 16);
-        memcpy(text, "[\"", 2);
-        memcpy(text + size + 3, "\"]", 2);
-        v = pl_json_load(text, size + 5, 0, NULL);
-        assert_non_null(v);
-        assert_int_equal(json_string_length(json_array_get(v, 0)), size + 1);
-        json_decref(v);
-        free(text);
-    }
-}
-
 static int whole(const char *text, int least, int *out)
 {
     struct pl_err err = { "" };
@@ -120,7 +103,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts),
         cmocka_unit_test(long_strings),
-        cmocka_unit_test(strings_that_just_do_not_fit),
         cmocka_unit_test(whole_numbers),
         cmocka_unit_test(built_values_are_written),
     };
