@@ -253,12 +253,42 @@ static void truncation_at_every_byte(void **state)
     free(data);
 }
 
+/* Tensors are written in the order of their names, so the same tensors give the same file. */
+static void the_order_of_adding_does_not_show(void **state)
+{
+    static const char *const names[] = { "b.weight", "a.weight", "c", "b.bias" };
+    static const float values[4] = { 1, 2, 3, 4 };
+    void *first = NULL, *data;
+    size_t bytes, n;
+    for (int turn = 0; turn < 4; turn++) {
+        struct st_writer *w = pl_safetensors_writer_new();
+        for (int i = 0; i < 4; i++) {
+            int k = (i + turn) % 4;
+            assert_int_equal(pl_safetensors_writer_add(w, names[k], PL_F32, 1, (int64_t[]){ 1 },
+                                                       &values[k]),
+                             PL_OK);
+        }
+        assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
+        pl_safetensors_writer_free(w);
+        assert_int_equal(pl_file_read(&data, &n, path, 1 << 20, &err), PL_OK);
+        if (!turn) first = data, bytes = n;
+        assert_int_equal(n, bytes);
+        assert_memory_equal(data, first, n);
+        if (turn) free(data);
+    }
+    free(first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers_are_padded),          cmocka_unit_test(what_was_written_is_read),
-        cmocka_unit_test(what_was_read_is_let_go),     cmocka_unit_test(halves_widen_exactly),
-        cmocka_unit_test(invalid_headers_are_refused), cmocka_unit_test(truncation_at_every_byte),
+        cmocka_unit_test(headers_are_padded),
+        cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(what_was_read_is_let_go),
+        cmocka_unit_test(halves_widen_exactly),
+        cmocka_unit_test(invalid_headers_are_refused),
+        cmocka_unit_test(truncation_at_every_byte),
+        cmocka_unit_test(the_order_of_adding_does_not_show),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

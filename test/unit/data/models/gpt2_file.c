@@ -51,6 +51,10 @@ static void settings(void **state)
     }
     assert_int_equal(parse(&c, "{" SIZES ",\"n_inner\":12,\"n_group\":2}"), PL_OK);
     assert_memory_equal(&c, &shared, sizeof c);
+    /* The smallest model there is. */
+    assert_int_equal(parse(&c, "{\"n_layer\":1,\"n_head\":1,\"n_embd\":1,\"vocab_size\":1,"
+                               "\"n_positions\":1,\"n_inner\":1,\"n_group\":1}"),
+                     PL_OK);
     /* The hub writes null for the usual inner width, which is four times the width. */
     assert_int_equal(parse(&c, "{" SIZES ",\"n_inner\":null}"), PL_OK);
     assert_int_equal(c.inner, 32);

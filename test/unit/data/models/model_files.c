@@ -124,6 +124,69 @@ static void halves_are_rounded(void **state)
     pl_vqgan_clear(&m);
 }
 
+static char *path_in(const char *name) { return pl_path_join(folder, name); }
+
+/* Weights that say nothing of their configuration: it is in a file of their name, whatever its kind,
+ * else in one called config or model; YAML before JSON. Only a configuration of a VQGAN counts. */
+static void configurations_in_the_folder(void **state)
+{
+    static const char *const names[] = { /* the later ones come first */
+                                         "model.json",    "model.yml",    "model.yaml",
+                                         "config.json",   "config.yml",   "config.yaml",
+                                         "a.config.json", "a.config.yml", "a.config.yaml",
+                                         "a.model.json",  "a.model.yml",  "a.model.yaml"
+    };
+    struct pl_checkpoint c = { 0 };
+    struct pl_vqgan_config config;
+    struct pl_vqgan m;
+    struct st_file *f;
+    char *weights = path_in("a.model.safetensors");
+    assert_int_equal(parse(&config, "", ""), PL_OK);
+    assert_int_equal(pl_vqgan_init(&m, &config, &be, 0), PL_OK);
+    c.params = &m.params;
+    assert_int_equal(pl_checkpoint_save(&c, weights, &err), PL_OK);
+    assert_int_equal(pl_weights_open(&f, weights, &err), PL_OK);
+    for (size_t i = 0; i < PL_COUNT(names); i++) {
+        char text[600], *path_of = path_in(names[i]);
+        snprintf(text, sizeof text,
+                 "{\"embed_dim\": 4, \"n_embed\": 16, \"kl_weight\": %zu, "
+                 "\"ddconfig\": {\"ch\": 4, \"ch_mult\": [1, 2], "
+                 "\"num_res_blocks\": 1, \"attn_resolutions\": [8], "
+                 "\"resolution\": 16, \"z_channels\": 4, \"norm_groups\": 2}}",
+                 i + 1);
+        assert_int_equal(pl_file_write(path_of, text, strlen(text), &err), PL_OK);
+        assert_int_equal(pl_vqgan_config_find(&config, f, &err), PL_OK);
+        assert_true(config.kl_weight == (float)(i + 1));
+        free(path_of);
+    }
+    for (size_t i = 0; i < PL_COUNT(names); i++) {
+        char *path_of = path_in(names[i]);
+        assert_int_equal(unlink(path_of), 0);
+        free(path_of);
+    }
+    char *other = path_in(
+        "config.json"); /* another program's: the shapes decide, which say 32 groups */
+    assert_int_equal(pl_file_write(other, "{\"ch\": 4}", 9, &err), PL_OK);
+    assert_int_not_equal(pl_vqgan_config_find(&config, f, &err), PL_OK);
+    assert_non_null(strstr(err.text, "32"));
+    pl_safetensors_close(f);
+    pl_vqgan_clear(&m);
+    unlink(other);
+    unlink(weights);
+    free(other);
+    free(weights);
+}
+
+/* CRC-32 of the file's bytes, of which the check value is published with the polynomial. */
+static void the_identity_of_a_file(void **state)
+{
+    char text[VQGAN_IDENTITY_SIZE];
+    assert_int_equal(pl_file_write(path, "123456789", 9, &err), PL_OK);
+    assert_int_equal(pl_vqgan_identity(text, path, &err), PL_OK);
+    assert_string_equal(text, "cbf43926");
+    assert_int_equal(pl_vqgan_identity(text, "/no/such/file", &err), PL_EIO);
+}
+
 static const struct pl_gpt2_config small = {
     .layers = 2, .heads = 2, .width = 8, .positions = 6, .vocab = 10, .inner = 12
 };
@@ -270,6 +333,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vqgan_settings),
         cmocka_unit_test(halves_are_rounded),
+        cmocka_unit_test(configurations_in_the_folder),
+        cmocka_unit_test(the_identity_of_a_file),
         cmocka_unit_test(gpt2_sizes_from_shapes),
         cmocka_unit_test(gpt2_of_other_sizes),
         cmocka_unit_test(checkpoint_of_another_model),

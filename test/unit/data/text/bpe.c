@@ -409,6 +409,30 @@ static void broken_vocabularies_are_refused(void **state)
     assert_null(b);
 }
 
+/* A gzipped list that is cut anywhere, or whose checksum is wrong, is damaged. */
+static void merges_that_are_cut(void **state)
+{
+    void *data;
+    size_t n;
+    struct bpe *b;
+    char gz[90];
+    snprintf(gz, sizeof gz, "%s.gz", merges);
+    assert_int_equal(pl_file_read(&data, &n, "test/golden/tokenizer/bpe_simple_vocab_16e6.txt.gz",
+                                  1 << 24, &err),
+                     PL_OK);
+    for (size_t cut = 20; cut < n; cut += n / 7) {
+        assert_int_equal(pl_file_write(gz, data, cut, &err), PL_OK);
+        assert_int_equal(pl_bpe_open_clip(&b, gz, &err), PL_EFORMAT);
+        assert_non_null(strstr(err.text, "damaged"));
+    }
+    ((uint8_t *)data)[n - 5] ^= 1; /* the checksum */
+    assert_int_equal(pl_file_write(gz, data, n, &err), PL_OK);
+    assert_int_equal(pl_bpe_open_clip(&b, gz, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "damaged"));
+    free(data);
+    unlink(gz);
+}
+
 /* A word of a million letters needs the heap: scanning for the next merge would take a million
  * passes. */
 static void long_words_end_in_time(void **state)
@@ -440,6 +464,7 @@ int main(void)
         cmocka_unit_test(rows_of_every_length),
         cmocka_unit_test(ids_become_text),
         cmocka_unit_test(broken_vocabularies_are_refused),
+        cmocka_unit_test(merges_that_are_cut),
         cmocka_unit_test(long_words_end_in_time),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
