@@ -93,6 +93,12 @@ static void standard_layer(void **state)
     plan.layers = PL_MEMORY_STORED;
     assert_true(use_of(&plan).term[PL_TERM_activations].device ==
                 36 * (34 * s * d + 5 * h * s * s));
+    plan.batch = 1021;
+    plan.model.sequence = 1001; /* more digits than a float has: counts are exact below 2^53 */
+    assert_true(use_of(&plan).term[PL_TERM_activations].device ==
+                36 * 1021 * (34 * 1001 * d + 5 * h * 1001 * 1001));
+    plan.batch = 1;
+    plan.model.sequence = s;
     plan.layers = PL_MEMORY_CHECKPOINT;
     assert_true(use_of(&plan).term[PL_TERM_activations].device == 36 * 2 * s * d);
     assert_true(use_of(&plan).term[PL_TERM_working].device == 34 * s * d + 5 * h * s * s);

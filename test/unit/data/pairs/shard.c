@@ -3,6 +3,7 @@
 #include "data/pairs/shard.h"
 #include "test/unit/unit.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/potluck-shard-XXXXXX", path[80];
@@ -181,6 +182,7 @@ static void sources_end(void **state)
     assert_int_equal(pl_source_read(s, 5, got, 0, &err), PL_EFORMAT);
     assert_int_equal(pl_source_read(s, UINT64_MAX, got, 1, &err), PL_EFORMAT);
     assert_int_equal(truncate(path, 2), 0);
+    errno = EINTR; /* of an earlier call: the end of a file is not an interruption */
     assert_int_equal(pl_source_read(s, 1, got, 3, &err), PL_EIO);
     assert_non_null(strstr(err.text, "cannot read at byte 2: the file has shrunk"));
     pl_source_close(s);

@@ -208,6 +208,10 @@ static void tensors_outside_their_storage_are_refused(void **state)
     assert_int_equal(OPEN(TENSOR("0", "J\xff\xff\xff\xff", "K\x01\x85", "K\x01\x85")), PL_EFORMAT);
     assert_int_equal(OPEN(TENSOR("0", "K\x00", "J\xff\xff\xff\xff\x85", "K\x01\x85")), PL_EFORMAT);
     assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x02K\x02\x86", "K\x01\x85")), PL_EFORMAT);
+    /* the last element is as far as all strides together: of 2 x 2 by rows it is the fourth */
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x02K\x02\x86", "K\x02K\x01\x86")), PL_EFORMAT);
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x02K\x02\x86", "K\x01K\x00\x86")), PL_OK);
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x01K\x02\x86", "K\x09K\x01\x86")), PL_OK);
     /* a stride of 0 makes 2^40 elements of one */
     assert_int_equal(OPEN(TENSOR("0", "K\x00", "\x8a\x06\0\0\0\0\0\x01\x85", "K\x00\x85")),
                      PL_ELIMIT);
