@@ -129,6 +129,7 @@ int allreduce_is_charged(const struct allreduce *x, size_t peer);
 enum allreduce_outcome {
     ALLREDUCE_UNKNOWN,   /* nothing was expected of it, or we ended the round ourselves */
     ALLREDUCE_DELIVERED, /* all that was */
+    ALLREDUCE_LEFT,      /* it has left the group before the round began, and says so at once */
     ALLREDUCE_REFUSED,   /* it has reported an error: its own trouble, or we were too slow */
     ALLREDUCE_WITHHELD   /* silent, disconnected, or its messages were of no use */
 };

@@ -42,6 +42,7 @@ struct allreduce_deadline {
 /* Faults of a reducer that no healthy one shows. */
 enum reducer_fault {
     FAULT_NONE,
+    FAULT_LEFT,    /* BAD_GROUP_ID before anything else: it is in no group with us any more */
     FAULT_REFUSED, /* it reports an error: its own trouble, or our parts came too late */
     FAULT_FALSE    /* an answer that no honest reducer gives: a proof against it */
 };

@@ -3,6 +3,7 @@
  *
  * A groupmate's outcome follows from both of its roles:
  *
+ *   either     LEFT when it was not in the group any more as the round began
  *   sender     WITHHELD when some of its parts did not arrive here, or were unusable
  *   reducer    DELIVERED when it answered all of our parts; REFUSED when it declined;
  *              WITHHELD when it fell silent - unless we have lost a sender ourselves, since a
@@ -149,6 +150,7 @@ enum allreduce_outcome allreduce_outcome(const struct allreduce *x, size_t peer,
     enum allreduce_outcome sender = sender_outcome(x, &x->receiving.peer[peer]);
     *latest = x->receiving.peer[peer].latest;
     if (peer == x->self || x->cause == CAUSE_OURS) return ALLREDUCE_UNKNOWN;
+    if (out->fault == FAULT_LEFT) return ALLREDUCE_LEFT;
     if (sender == ALLREDUCE_WITHHELD || out->fault == FAULT_FALSE) return ALLREDUCE_WITHHELD;
     /* A reducer with all answers has delivered. One that reduces nothing is judged as a
      * sender alone. */

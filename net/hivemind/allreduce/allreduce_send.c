@@ -9,6 +9,7 @@
  * when the other reducers are ahead of it and its message is not moving either. */
 #include "allreduce_send.h"
 #include "allreduce_notes.h"
+#include "allreduce_receive.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -123,9 +124,15 @@ void allreduce_send_message(struct allreduce *x, double now, size_t peer, const 
     /* Answers are matched by their order: the n-th message belongs to the n-th part sent. */
     broken = part_message_read(&m, data, n, NULL);
     if (broken || m.code != MSG_AVERAGED_PART) { /* any other code: it is in trouble itself */
+        const int has_left = !broken && m.code == MSG_BAD_GROUP_ID && !out->answered &&
+                             allreduce_awaits(x, peer);
         if (!broken && m.code == MSG_INTERNAL_ERROR) allreduce_note_refusal(x, peer);
-        out->fault = broken ? FAULT_FALSE : FAULT_REFUSED;
-        lose_reducer(x, peer, broken ? "its answer can't be read" : "it is in trouble itself");
+        out->fault = broken ? FAULT_FALSE : has_left ? FAULT_LEFT : FAULT_REFUSED;
+        lose_reducer(x, peer,
+                     broken     ? "its answer can't be read"
+                     : has_left ? "it is in no group with us"
+                                : "it is in trouble itself");
+        if (has_left) allreduce_drop_sender(x, peer, 0);
         return;
     }
     /* hivemind's reducers answer 0 / 0 where all peers' parts are blank, or of weight 0. */

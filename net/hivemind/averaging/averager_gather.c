@@ -32,6 +32,8 @@
 #define GATHER_GRACE 3.0  /* s without a request from groupmates that have not fetched all */
 #define GATHER_LIMIT 60.0 /* s for a round, where the caller has set no limit */
 
+#define HAS_LEFT "not in this group"
+
 static void ask(void *context);
 
 /* --- the end ---------------------------------------------------------------------------------- */
@@ -70,6 +72,17 @@ static void fail_round(struct averager *a, size_t place, const char *why)
     peer_id_text(name, &g->peers[place]);
     reliability_failed(a->reliability, loop_now(a->loop), g->began, &g->peers[place]);
     pl_fail(&a->call.why, PL_EIO, "averaging: no message from %s: %.200s", name, why);
+    end_round(a, PL_EIO);
+}
+
+/* The groupmate answers that it is in no group with us: nothing to wait for. */
+static void end_without(struct averager *a, size_t place)
+{
+    struct averager_gather *g = &a->gather;
+    char name[PEER_ID_TEXT_MAX];
+    peer_id_text(name, &g->peers[place]);
+    reliability_left(a->reliability, loop_now(a->loop), g->began, &g->peers[place]);
+    pl_fail(&a->call.why, PL_EIO, "averaging: %s has left the group", name);
     end_round(a, PL_EIO);
 }
 
@@ -166,6 +179,10 @@ static void on_piece(void *context, const struct rpc_result *r)
     int rc;
     f->request = NULL;
     /* The groupmate's handler has answered with an error: it searches still, or computes. */
+    if (r->status == PL_EPROTO && strstr(r->error, HAS_LEFT)) {
+        end_without(a, f->place);
+        return;
+    }
     if (r->status == PL_EPROTO) { /* it is not in this round yet */
         f->failures = 0;
         timer_start(a->loop, &f->pause, GATHER_PAUSE, ask, f);
@@ -226,7 +243,8 @@ static void on_request(void *context, struct rpc_call *call, const uint8_t *data
     struct bytes out = { 0 };
     if (!g->serves || place < 0 || gather_request_read(&r, data, n) ||
         memcmp(r.group, g->group, sizeof g->group) || r.offset >= g->mine_n) {
-        rpc_reply_error(call, "KeyError('no message for this group')");
+        rpc_reply_error(call, averager_is_in_no_group(a) ? "KeyError('" HAS_LEFT "')"
+                                                         : "KeyError('no message for this group')");
         return;
     }
     p.data = g->mine + r.offset;

@@ -119,6 +119,13 @@ void averager_round_succeeded(struct averager *a);
 /* After a round that failed, with its group: the search that follows expects that group. */
 void averager_expect_group_again(struct averager *a);
 
+/* 1: no group has begun with us, nor can one begin that we do not lead; its members would count on
+ * us in vain. A leader that we ask, or follow, may have begun one already. */
+static inline int averager_is_in_no_group(const struct averager *a)
+{
+    return a->call.phase == AVERAGER_IDLE ||
+           (a->call.phase == AVERAGER_SEARCHING && a->search.mm.state == MATCHMAKING_LOOKING);
+}
 /* Notes in `reliability` that the peer is there, and whether it reports progress. */
 void averager_see(struct averager *a, const struct peer_id *peer);
 

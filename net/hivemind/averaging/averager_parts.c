@@ -120,7 +120,7 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     if (a->call.phase == AVERAGER_REDUCING && !is_later(a, data, n)) attach(p, data, n);
     /* The group ID can't be judged yet: BEGIN_ALLREDUCE may be about to arrive. hivemind's peers
      * wait in the same place. [spec hivemind-protocol 5.4] */
-    else if (a->call.phase != AVERAGER_IDLE) park(p, data, n);
+    else if (!averager_is_in_no_group(a)) park(p, data, n);
     else refuse(p, MSG_BAD_GROUP_ID);
 }
 

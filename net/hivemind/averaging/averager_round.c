@@ -283,6 +283,8 @@ void averager_note_outcomes(struct averager *a)
             !(spare && reliability_is_proven(a->reliability, &a->round.group.members[i].peer)))
             reliability_failed(a->reliability, now, a->round.began,
                                &a->round.group.members[i].peer);
+        else if (allreduce_outcome(a->round.x, i, &latest) == ALLREDUCE_LEFT)
+            reliability_left(a->reliability, now, a->round.began, &a->round.group.members[i].peer);
     for (size_t i = 0; i < a->round.group.count; i++)
         if (i != a->round.group.self && !allreduce_is_charged(a->round.x, i) &&
             /* `latest` feeds the patience of later rounds. */

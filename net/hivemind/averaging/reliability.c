@@ -132,6 +132,15 @@ static void fail_unproven(struct reliability *r, struct reliability_unproven *u,
     u->until = now + back_off(r, RELIABILITY_UNPROVEN_BASE, u->failures, most);
 }
 
+/* Only its first failure says anything about new names; the next ones are its own. */
+static void fail_new_names(struct reliability *r, const struct reliability_peer *p, double now,
+                           double began)
+{
+    for (int i = 0; !p->proven && p->failures < 1 && i <= p->reports; i++)
+        fail_unproven(r, &r->unproven[i], now, began,
+                      i ? RELIABILITY_REPORTER_MAX : RELIABILITY_UNPROVEN_MAX);
+}
+
 /* One failure more, but at least `least` of them in all. */
 static struct reliability_peer *fail(struct reliability *r, double now, double began,
                                      const struct peer_id *peer, double least)
@@ -140,10 +149,7 @@ static struct reliability_peer *fail(struct reliability *r, double now, double b
     struct reliability_peer *p = add(r, now, peer);
     double until;
     p->reports |= !is_known; /* it may have reported before it was evicted */
-    /* Only its first failure says anything about new names; the next ones are its own. */
-    for (int i = 0; !p->proven && p->failures < 1 && i <= p->reports; i++)
-        fail_unproven(r, &r->unproven[i], now, began,
-                      i ? RELIABILITY_REPORTER_MAX : RELIABILITY_UNPROVEN_MAX);
+    fail_new_names(r, p, now, began);
     p->is_excusable = p->proven && p->failures == 0 && least <= 1;
     /* A failure makes a proven peer unproven: it has to deliver again. */
     r->proven -= (size_t)p->proven;
@@ -159,6 +165,14 @@ static struct reliability_peer *fail(struct reliability *r, double now, double b
 void reliability_failed(struct reliability *r, double now, double began, const struct peer_id *peer)
 {
     fail(r, now, began, peer, 1);
+}
+
+void reliability_left(struct reliability *r, double now, double began, const struct peer_id *peer)
+{
+    struct reliability_peer *p = add(r, now, peer);
+    if (now < p->left_until) fail(r, now, began, peer, 1);
+    else fail_new_names(r, p, now, began);
+    p->left_until = now + RELIABILITY_EXCUSED;
 }
 
 void reliability_disbanded(struct reliability *r, double now, double began,

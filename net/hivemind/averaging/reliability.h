@@ -19,6 +19,10 @@
  * there again. This holds for a single failure, once in RELIABILITY_EXCUSED; so a peer that
  * withholds its part and dials again saves one short back-off in that time.
  *
+ * A peer that begins alone, since it knew of no other, leaves the group that a leader has just
+ * begun with it, and says so at once. Nobody has waited for it, so this is no failure either, as
+ * often as a connection excuses one. For the back-off of new names, below, it counts.
+ *
  * An identity costs nothing, so a new one must gain nothing: a peer that has not delivered since
  * its last failure, or never, is unproven. Once an unproven peer has failed, those that we have
  * first seen after that round began are on back-off together, as if they were that peer; each
@@ -82,6 +86,7 @@ struct reliability {
         double latest;        /* s until a good round's first part came; the slowest, decaying */
         double seen, heard;   /* for the first time; when it was last there */
         double connected;     /* its newest connection; 0: none since it is known here */
+        double left_until;    /* it has left a group: the next time until then is a failure */
         double excused_until; /* a connection excused its last failure: no other one until then */
         int proven, reports;
         int is_excusable;           /* its failure was the first of a proven peer */
@@ -103,6 +108,8 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
 /* Records a failure in the round that began at `began`. */
 void reliability_failed(struct reliability *r, double now, double began,
                         const struct peer_id *peer);
+/* It answers that it is in no group with us, in the round that began at `began`. */
+void reliability_left(struct reliability *r, double now, double began, const struct peer_id *peer);
 /* A new connection to it has opened. */
 void reliability_connected(struct reliability *r, double now, const struct peer_id *peer);
 /* It has accepted us and then disbanded its group. Honest leaders do when too few have come, and

@@ -11,6 +11,7 @@
 
 #include <openssl/evp.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #define PEERS 8
 #define LIMIT 60.0 /* s for anything; nothing here takes a fifth of it on an idle machine */
@@ -176,6 +177,22 @@ static inline void be_impatient(double matchmaking, double sender)
         peers[i].options.sender_timeout = sender;
         peers[i].options.reducer_timeout = 2 * sender;
     }
+}
+
+static inline void read_grouped(void *context)
+{
+    struct peer *p = context;
+    p->grouped = averager_has_group(p->a);
+}
+
+/* Until the first n have found their group. */
+static inline void await_groups(size_t n)
+{
+    const double until = pl_seconds() + LIMIT;
+    for (size_t i = 0; i < n; i++)
+        for (peers[i].grouped = 0; loop_call(loop, read_grouped, &peers[i]), !peers[i].grouped;
+             usleep(10000))
+            if (pl_seconds() > until) fail_msg("peer %zu finds no group", i);
 }
 
 static inline int begin_test(void **state)

@@ -85,6 +85,11 @@ static void reducer_without_all_answers(void **state)
     expect(ALLREDUCE_WITHHELD);
     out[MATE].fault = FAULT_REFUSED;
     expect(ALLREDUCE_REFUSED);
+    out[MATE].fault = FAULT_LEFT;
+    in[MATE].fault = IN_FAULT_LOST; /* its values are missing as well */
+    expect(ALLREDUCE_LEFT);
+    in[MATE].fault = IN_FAULT_NONE;
+    out[MATE].fault = FAULT_REFUSED;
     /* It may have waited for the sender that we have lost, too... */
     x.report.senders_lost = 1;
     expect(ALLREDUCE_UNKNOWN);

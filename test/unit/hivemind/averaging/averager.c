@@ -4,7 +4,6 @@
 #include "net/hivemind/averaging/averager_internal.h"
 
 #include <math.h>
-#include <unistd.h>
 
 /* --- rounds ----------------------------------------------------------------------------------- */
 
@@ -254,22 +253,6 @@ static void new_connection_excuses_a_groupmate(void **state)
     identity_clear(&mate);
 }
 
-static void read_grouped(void *context)
-{
-    struct peer *p = context;
-    p->grouped = averager_has_group(p->a);
-}
-
-/* Until the first n have found their group. */
-static void await_groups(size_t n)
-{
-    const double until = pl_seconds() + LIMIT;
-    for (size_t i = 0; i < n; i++)
-        for (peers[i].grouped = 0; loop_call(loop, read_grouped, &peers[i]), !peers[i].grouped;
-             usleep(10000))
-            if (pl_seconds() > until) fail_msg("peer %zu finds no group", i);
-}
-
 static void trigger(void *context)
 {
     struct peer *p = context;
@@ -374,6 +357,36 @@ static void alone_and_cancelled(void **state)
     assert_memory_equal(peers[0].values, before, sizeof before);
 }
 
+/* Cancelled in a group, as by a peer that begins alone: the other hears of it at once, and takes it
+ * again as soon as it comes back. */
+static void groupmate_has_left(void **state)
+{
+    double began;
+    add(0, 0), add(0, 0);
+    be_impatient(2, 30);
+    expect(count);
+    open_all();
+    mean_of(mean, SIZE_MAX);
+    for (size_t i = 0; i < 2; i++) peers[i].step.untriggered = 1;
+    begin_all();
+    await_groups(2);
+    loop_call(loop, cancel, &peers[1]);
+    assert_true(await(&peers[1].done, 1));
+    assert_int_equal(peers[1].status, PL_EAGAIN);
+    began = pl_seconds();
+    loop_call(loop, trigger, &peers[0]);
+    usleep(300000);
+    peers[1].done = peers[1].step.untriggered = 0;
+    loop_call(loop, begin, &peers[1]);
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(await(&peers[i].done, 1));
+        if (peers[i].status) fail_msg("peer %zu: %s", i, peers[i].err.text);
+        has_mean(&peers[i]);
+    }
+    assert_int_equal(peers[0].attempts, 2);
+    assert_true(pl_seconds() < began + RELIABILITY_BASE);
+}
+
 /* --- what strangers send ---------------------------------------------------------------------- */
 
 struct stranger {
@@ -468,6 +481,7 @@ int main(int argc, char **argv)
         TEST(killed),
         TEST(closed_in_the_exchange),
         TEST(alone_and_cancelled),
+        TEST(groupmate_has_left),
         TEST(unknown_group),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -166,6 +166,41 @@ static void missing_message_costs_one_round(void **state)
     assert_true(await(&peers[2].done, 1));
 }
 
+static void cancel_gathering(void *context) { averager_cancel(((struct peer *)context)->a); }
+
+static void begin_search(void *context)
+{
+    struct peer *p = context;
+    p->step.deadline = dht_node_time(p->dht) + p->timeout;
+    assert_int_equal(averager_begin(p->a, &p->step, on_gathered, p), PL_OK);
+}
+
+/* Cancelled in a group: the other does not wait for its message, and takes it again at once. */
+static void groupmate_has_left(void **state)
+{
+    double began;
+    add_gathering(), add_gathering();
+    be_impatient(2, 30);
+    expect(count);
+    open_all();
+    loop_call(loop, begin_gathering, &peers[0]);
+    loop_call(loop, begin_search, &peers[1]);
+    await_groups(2);
+    began = pl_seconds();
+    loop_call(loop, cancel_gathering, &peers[1]);
+    assert_true(await(&peers[1].done, 1));
+    usleep(300000);
+    peers[1].done = 0;
+    loop_call(loop, begin_gathering, &peers[1]);
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(await(&peers[i].done, 1));
+        if (peers[i].status) fail_msg("%s", peers[i].err.text);
+        assert_int_equal(given[i].count, 2);
+    }
+    assert_int_equal(peers[0].attempts, 2);
+    assert_true(pl_seconds() < began + RELIABILITY_BASE);
+}
+
 /* --- requests of others ------------------------------------------------------------------------ */
 
 static struct reply {
@@ -284,6 +319,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(weight_beyond_the_limit_counts_as_zero, begin_test,
                                         end_gathering),
         cmocka_unit_test_setup_teardown(missing_message_costs_one_round, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(groupmate_has_left, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(strangers_get_nothing, begin_test, end_gathering),
         cmocka_unit_test(odd_pieces_are_refused),
         cmocka_unit_test_setup_teardown(options, begin_test, end_gathering),

@@ -12,12 +12,6 @@ static struct stream *part_stream;
 static struct bytes message;
 static int ended, answered, code;
 
-static void read_grouped(void *context)
-{
-    struct peer *p = context;
-    p->grouped = averager_has_group(p->a);
-}
-
 static void on_open(void *context, struct stream *c)
 {
     stream_write(c, bytes_at(&message), bytes_length(&message) / 2);

@@ -342,6 +342,45 @@ static void disbanded_groups(void **state)
     assert_false(is_paused(now + 1, 1));
 }
 
+static void leave(double now, uint32_t i)
+{
+    struct peer_id id = id_of(i);
+    reliability_left(&r, now, now - 1, &id);
+}
+
+/* Leaving a group costs nothing once in a while; again within that time it is a failure. */
+static void leaving_a_group(void **state)
+{
+    double now = 100;
+    (void)state;
+    see(now - 50, 1, 1);
+    leave(now, 1);
+    assert_false(is_paused(now, 1));
+    leave(now + RELIABILITY_EXCUSED - 1, 1);
+    assert_true(is_paused(now + RELIABILITY_EXCUSED, 1));
+    deliver(now, 2, 0);
+    leave(now, 2);
+    assert_true(is_proven(2));
+    assert_false(is_paused(now, 2));
+    leave(now + RELIABILITY_EXCUSED + 1, 2);
+    assert_true(is_proven(2));
+    leave(now + RELIABILITY_EXCUSED + 2, 2);
+    assert_false(is_proven(2));
+    assert_true(is_paused(now + RELIABILITY_EXCUSED + 3, 2));
+}
+
+/* New names gain nothing by it: one after the other leaves, and the next are held back. */
+static void leaving_under_new_names(void **state)
+{
+    (void)state;
+    deliver(50, 9, 0);
+    see(100, 1, 1);
+    leave(101, 1);
+    see(102, 2, 1);
+    assert_true(is_paused(102, 2));
+    assert_false(is_paused(102, 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +397,8 @@ int main(void)
         cmocka_unit_test_setup(charges, begin),
         cmocka_unit_test_setup(repeated_failures_hold_back_one_name, begin),
         cmocka_unit_test_setup(disbanded_groups, begin),
+        cmocka_unit_test_setup(leaving_a_group, begin),
+        cmocka_unit_test_setup(leaving_under_new_names, begin),
         cmocka_unit_test_setup(new_connections_excuse, begin),
         cmocka_unit_test_setup(connections_that_excuse_nothing, begin),
     };
