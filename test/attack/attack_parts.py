@@ -67,7 +67,7 @@ FALSE = {f"{kind} {what}": part for kind, parts in {
               "a megabyte": lambda n: tensor(bytes(1 << 20), 1 << 18, NONE), "no buffer": lambda n: tensor(None, n, FLOAT16)},
 }.items() for what, part in parts.items()}
 
-# Strange, and numbers all the same: they count.
+# Strange, but numbers: they count.
 STRANGE = {
     "float32 denormal": plain(1e-45), "-0": halves(0x8000), "deviation 0": meanstd(0, 0), "deviation negative": meanstd(0, -1e-3),
     "a table of denormals": table(UNIFORM8, *[1e-45] * 256), "a falling table": table(QUANTILE8, *[-1e-9 * k for k in range(256)]),
