@@ -235,6 +235,16 @@ def check_page(browser, url, entry):
          [text(browser, i) for i in ("t-loss", "t-peers", "t-step")] + [state])
     step("a run's name is text, not markup", RUN in text(browser, "run-line") and
          not browser.find_elements(By.CSS_SELECTOR, "#run-line b"), text(browser, "run-line"))
+    labels = browser.execute_script("""
+        const box = document.createElement("div");
+        document.body.append(box);
+        const counts = [[5.605, 5.698], [0.101, 0.199], [3, 7.9], [-1, 1e6]].map((values) => {
+            potluckCharts.lines(box, [0, 1], [{ name: "x", values }]);
+            return [...box.querySelectorAll("text[text-anchor=end]")].length;
+        });
+        box.remove();
+        return counts;""")
+    step("an axis has two figures at least, whatever its scale", min(labels) >= 2 and max(labels) <= 7, labels)
     years = browser.execute_script("""
         const box = document.createElement("div");
         document.body.append(box);

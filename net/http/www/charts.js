@@ -91,7 +91,7 @@ function lines(box, times, series, options) {
         if (s.zero && max <= 0) max = 1;
         if (s.most) max = s.most;
         scale[k] = own ? (v) => H - bottom - (v - min) / (max - min) * (H - bottom - top) : scale[s.with];
-        for (const v of own ? ticks(min, max, 4).filter((x) => !s.whole || Number.isInteger(x)) : [])
+        for (const v of own ? ticks(min, max, 5).filter((x) => !s.whole || Number.isInteger(x)) : [])
             svg.append(element("text", { x: k ? W - right + 6 : left - 6, y: scale[k](v) + 4, class: "label-" + k,
                                          "text-anchor": k ? "start" : "end" }, s.text ? s.text(v) : String(v)));
         let d = "", pen = false;

@@ -227,8 +227,8 @@ function sayCommunication(r, steps) {
 function sayDevices(peers) {
     const rates = peers.map((p) => p.samples_per_second).filter((x) => x > 0).sort((a, b) => a - b);
     say("live-devices", rates.length > 1 ? "The run on this page: the slowest of " + rates.length + " peers computes " + figure(rates[0], 3) +
-        " samples a second, the fastest " + figure(rates[rates.length - 1], 3) + ", " +
-        figure(rates[rates.length - 1] / rates[0], 2) + " times as many." : "");
+        " samples a second, the fastest " + figure(rates[rates.length - 1], 3) + (rates[rates.length - 1] < 1.1 * rates[0] ? "." :
+        ", " + figure(rates[rates.length - 1] / rates[0], 2) + " times as many.") : "");
 }
 
 function showResources(r) {
