@@ -23,7 +23,7 @@ struct state {
     struct lab_swarm *swarm;
     struct progress progress;
     FILE *log;
-    char *log_path, *run_path, *state_path, *new_path;
+    char *log_path, *run_path, *state_path;
     double saved_at, loss; /* real time; the last held-out loss */
 };
 
@@ -99,21 +99,36 @@ static const char *values_of(const struct lab_job *job)
     return job->is_timing ? "timing" : job->be->name;
 }
 
-static int save(struct state *s, struct pl_err *err)
+static int write_state(struct state *s, FILE *file)
 {
     struct head h = { .format = FORMAT, .text_bytes = strlen(s->job->run->text) };
-    FILE *file = fopen(s->new_path, "wb");
-    int bad = !file || fflush(s->log);
+    if (!file || fflush(s->log)) return -1;
     strncpy(h.backend, values_of(s->job), sizeof h.backend - 1);
     h.log_bytes = (uint64_t)ftell(s->log);
-    bad = bad || fwrite(&h, sizeof h, 1, file) != 1 ||
-          fwrite(s->job->run->text, 1, h.text_bytes, file) != h.text_bytes ||
-          lab_swarm_save(s->swarm, file);
-    if (file && fclose(file)) bad = 1;
-    if (bad || rename(s->new_path, s->state_path))
-        return pl_fail(err, PL_EIO, "%s: %s", s->new_path, strerror(errno));
+    return fwrite(&h, sizeof h, 1, file) != 1 ||
+           fwrite(s->job->run->text, 1, h.text_bytes, file) != h.text_bytes ||
+           lab_swarm_save(s->swarm, file);
+}
+
+/* The state of before stays until the new one is whole and on the disk. */
+static int save(struct state *s, struct pl_err *err)
+{
+    struct pl_file_out out;
+    int rc = pl_file_create(&out, s->state_path, err), bad, fd;
+    FILE *file;
+    if (rc) return rc;
+    fd = dup(out.fd); /* the stream closes its own */
+    file = fd < 0 ? NULL : fdopen(fd, "wb");
+    bad = write_state(s, file);
+    if (file) bad |= fclose(file);
+    else if (fd >= 0) close(fd);
+    if (bad) {
+        rc = pl_fail(err, PL_EIO, "%s: %s", s->state_path, strerror(errno));
+        pl_file_discard(&out);
+        return rc;
+    }
     s->saved_at = pl_seconds();
-    return PL_OK;
+    return pl_file_commit(&out, err);
 }
 
 static int load(struct state *s, struct pl_err *err)
@@ -147,9 +162,7 @@ static int open_folder(struct state *s, struct pl_err *err)
     s->log_path = pl_path_join(job->out, LAB_LOG);
     s->run_path = pl_path_join(job->out, LAB_RUN);
     s->state_path = pl_path_join(job->out, "state.bin");
-    s->new_path = pl_path_join(job->out, "state.bin.new");
-    if (!s->log_path || !s->run_path || !s->state_path || !s->new_path)
-        return pl_fail(err, PL_ENOMEM, "no memory");
+    if (!s->log_path || !s->run_path || !s->state_path) return pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc && !job->resume && !access(s->state_path, F_OK))
         rc = pl_fail(err, PL_EUSE,
                      "%s exists: --resume continues from it; give another --out to keep it",
@@ -223,6 +236,5 @@ int lab_job_run(const struct lab_job *job, int *is_complete, struct pl_err *err)
     free(s.log_path);
     free(s.run_path);
     free(s.state_path);
-    free(s.new_path);
     return rc;
 }
