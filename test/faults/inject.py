@@ -70,6 +70,17 @@ def pictures(folder):
             f.write(f"a {name} picture\n")
 
 
+def encoded(folder):
+    pictures(folder)
+    run(["vqgan", "encode", "--weights", CODEC, "--data", folder + "/pictures", "--out", folder + "/codes.safetensors", *BACKEND])
+
+
+def laboratory(folder):
+    with open(folder + "/lab.yaml", "w") as f:
+        f.write("name: l\nmodel: test/program/tiny.json\npeers: 2\nsteps: 2\nbatch: 1\npairs: 4\nheld_out: 1\nevaluate: 2\n"
+                "links: [adsl, fibre]\nsample_ms: [10, 30]\nalgorithm: diloco\nouter: { H: 1 }\n")
+
+
 def text(folder):
     with open(folder + "/text.jsonl", "w") as f:
         for i in range(40):
@@ -97,6 +108,11 @@ SCENARIOS = [
                        "1", "--batch", "1", "--sheet", FOLDER + "/sheet.png", *BACKEND], pictures),
     Scenario("encode", ["vqgan", "encode", "--weights", CODEC, "--data", FOLDER + "/pictures", "--out",
                         FOLDER + "/codes.safetensors", *BACKEND], pictures),
+    Scenario("decode", ["vqgan", "decode", "--weights", CODEC, "--codes", FOLDER + "/codes.safetensors", "--out",
+                        FOLDER + "/decoded", *BACKEND], encoded),
+    Scenario("new-run", ["new-run", "--run", "emoji", "--config", "test/program/tiny.json", "--steps", "100", "--target-batch",
+                         "16", "--out", FOLDER + "/run.json"]),
+    Scenario("lab", ["lab", "run", FOLDER + "/lab.yaml", "--out", FOLDER + "/out", "--stop", "3", "--quiet", *BACKEND], laboratory),
     Scenario("finetune", ["finetune", "--data", FOLDER + "/text.jsonl", "--length", "16", "--batch", "2", "--held-out", "2",
                           "--steps", "2", "--save-every", "1", "--evaluate-every", "0", "--quiet", "--out",
                           FOLDER + "/out", *BACKEND], text,
