@@ -79,7 +79,7 @@ lines = []
 def attack(what, handlers):
     p = hostile(handlers)
     with few:
-        took, status, out = dht("get", "plain", joins=[p.address, honest.address])
+        took, status, out = dht("get", "plain", "--latest", joins=[p.address, honest.address])
         lines.append((f"{what}: the honest value is found next to it", status == 0 and '"value":true' in out and took < 20, (took, status, out)))
         took, status, out = dht("put", f"own {p.node_id.hex()}", "1", joins=[p.address, honest.address])
         lines.append((f"{what}: a value is stored next to it", status == 0 and took < 30, (took, status, out)))

@@ -403,6 +403,28 @@ static void denial_charges_both_peers(void **state)
     }
 }
 
+/* In a group of seven two may be Byzantine, so an honest peer may have two denials. A peer that denies two is charged
+ * with both of them; none is banned. */
+static void two_denials_charge_three_peers(void **state)
+{
+    static struct world w;
+    (void)state;
+    byzantine_count = 1;
+    byzantine[0] = 3;
+    reported_by[0] = deny_two;
+    make_group(&w);
+    play(&w);
+    for (size_t i = 0; i < PEERS; i++) {
+        if (i == 3) continue;
+        for (size_t k = 0; k < PEERS; k++) {
+            const int pays = k == 3 || k == victim() || k == after(victim());
+            assert_int_equal(lied(&w.peer[i], k), 0);
+            assert_int_equal(w.peer[i].x->verify.verifier->charged[k], pays && k != i);
+        }
+    }
+    end(&w);
+}
+
 static void honest_groups_apply_their_round(void **state)
 {
     static struct world w;
@@ -422,6 +444,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(each_kind_at_each_place),
         cmocka_unit_test(two_of_seven),
         cmocka_unit_test(denial_charges_both_peers),
+        cmocka_unit_test(two_denials_charge_three_peers),
         cmocka_unit_test(large_values_of_a_sender_ban_no_reducer),
         cmocka_unit_test(forged_messages_have_no_effect),
         cmocka_unit_test(two_false_votes_have_no_majority),

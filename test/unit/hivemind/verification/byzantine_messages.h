@@ -205,6 +205,13 @@ static enum fate deny_one(const struct verifier *r, size_t to, int stage, uint8_
     body[COMMIT_DENIED + victim()] = 1;
     return CHANGED;
 }
+/* As many as can be Byzantine in a group of seven. */
+static enum fate deny_two(const struct verifier *r, size_t to, int stage, uint8_t *body, size_t *n)
+{
+    if (stage != VERIFIER_COMMIT) return SAME;
+    body[COMMIT_DENIED + victim()] = body[COMMIT_DENIED + after(victim())] = 1;
+    return CHANGED;
+}
 /* Signs to all that it has sent them something else. */
 static enum fate sign_another(const struct verifier *r, size_t to, int stage, uint8_t *body,
                               size_t *n)
