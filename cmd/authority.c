@@ -216,7 +216,8 @@ static int serve(const struct requests *w, struct pl_err *err)
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     signal(SIGPIPE, SIG_IGN);
-    rc = load_key(&key, w->key, err);
+    rc = authority_server_list(&a, w->allow, err); /* before keys are made */
+    if (!rc) rc = load_key(&key, w->key, err);
     if (!rc) rc = load_certificate(&cert, &cert_key, crt_path, w, err);
     if (!rc)
         rc = authority_server_open(&s, &a, w->allow, w->address, (int)w->port, cert, cert_key, err);

@@ -112,7 +112,8 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     refuses 1 "k2.crt: no certificate (PEM)" "$POTLUCK" authority --key k2 --allow list --port 0
     refuses 1 "k3.crt is the certificate of another key than that of k3.tls" "$POTLUCK" authority --key k3 --allow list --port 0
     refuses 1 "key empty: RSA key: no private key" "$POTLUCK" authority --key empty --allow list --port 0
-    refuses 1 "allow nosuch: No such file.*--invite" "$POTLUCK" authority --key key --allow nosuch --port 0
+    refuses 1 "allow nosuch: No such file.*--invite" "$POTLUCK" authority --key key9 --allow nosuch --port 0
+    check "and makes no keys for it" sh -c '[ ! -e key9 ] && [ ! -e key9.crt ] && [ ! -e key9.tls ]'
     if command -v python3 >/dev/null; then
         start silent '^[0-9]' python3 -c 'import socket, time
 s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()[1], flush=True); time.sleep(600)'

@@ -40,19 +40,19 @@ static double wall(void)
 
 /* --- the allowlist ---------------------------------------------------------------------------- */
 
-static int read_list(struct authority_server *s, struct pl_err *err)
+int authority_server_list(struct authority *a, const char *allow_path, struct pl_err *err)
 {
     struct pl_err why;
     void *text;
     size_t n;
-    int rc = pl_file_read(&text, &n, s->allow_path, AUTHORITY_LIST_MAX, &why);
+    int rc = pl_file_read(&text, &n, allow_path, AUTHORITY_LIST_MAX, &why);
     if (rc)
         return pl_fail(err, rc,
                        "--allow %.300s; potluck authority --invite USER --allow FILE begins "
                        "a list",
                        why.text);
-    if ((rc = authority_read(s->authority, text, n, &why)))
-        pl_fail(err, rc, "--allow %.200s: %.200s", s->allow_path, why.text);
+    if ((rc = authority_read(a, text, n, &why)))
+        pl_fail(err, rc, "--allow %.200s: %.200s", allow_path, why.text);
     free(text);
     return rc;
 }
@@ -71,7 +71,7 @@ static void follow_list(struct authority_server *s)
     if (stat(s->allow_path, &now) || is_same(&now, &s->seen)) return;
     s->seen = now;
     s->complaint.text[0] = 0;
-    read_list(s, &s->complaint);
+    authority_server_list(s->authority, s->allow_path, &s->complaint);
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
@@ -200,7 +200,7 @@ int authority_server_open(struct authority_server **out, struct authority *a,
     connections_init(&s->connections, AUTHORITY_CONNECTIONS_MAX);
     handshakes_init(&s->handshakes);
     rc = connections_address(&sa, address ? address : "0.0.0.0", port, err);
-    if (!rc) rc = read_list(s, err);
+    if (!rc) rc = authority_server_list(a, allow_path, err);
     if (!rc) stat(allow_path, &s->seen);
     if (!rc) {
         unsigned flags = MHD_USE_TLS | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;

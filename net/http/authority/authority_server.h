@@ -25,6 +25,8 @@ int authority_server_open(struct authority_server **s, struct authority *a, cons
                           struct pl_err *err);
 void authority_server_close(struct authority_server *s);
 int authority_server_port(const struct authority_server *s);
+/* Reads the list once, so that its faults are known before the server opens. */
+int authority_server_list(struct authority *a, const char *allow_path, struct pl_err *err);
 /* The fault in the allowlist's present version; empty text: none. */
 void authority_server_complaint(struct authority_server *s, struct pl_err *err);
 void authority_server_counts(struct authority_server *s, size_t *issued, size_t *refused);
