@@ -83,17 +83,10 @@ static int finish(const char *name, int status)
     return status ? status : 1;
 }
 
-static int has_json(int argc, char **argv)
-{
-    for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
-        if (!strcmp(argv[i], "--json")) return 1;
-    return 0;
-}
-
 /* With --json a program reads our output: why the command fails is an event, too. */
 static int run(const struct command *c, int argc, char **argv)
 {
-    const int json = has_json(argc, argv); /* before the options are parsed, which moves words */
+    const int json = options_ask_json(c, argc - 1, argv + 1); /* parsing moves words */
     const int status = c->run(argc - 1, argv + 1);
     if (status && json && *command_complaint()) json_event_error(c->name, command_complaint());
     return status;

@@ -102,7 +102,7 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
                                  .quality = (int)o->quality };
     int rc = pl_vqgan_identity(id, o->codec, err);
     if (rc) return rc;
-    if ((rc = outputs_check_folder(o->out, err))) return rc;
+    if ((rc = outputs_take_folder(o->out, err))) return rc;
     if (list->uncaptioned)
         printf("%zu picture%s without a caption (none, empty, or not UTF-8) left out\n",
                list->uncaptioned, PLURAL(list->uncaptioned));
@@ -133,7 +133,8 @@ static int run_prepare(int argc, char **argv)
         return 2;
     }
     if (compute_open(&be, &o.compute, "prepare")) return 1;
-    rc = pl_captions_read(&list, o.data, &err);
+    rc = outputs_check_folder(o.out, &err);
+    if (!rc) rc = pl_captions_read(&list, o.data, &err);
     if (!rc && (rc = pl_vqgan_open(&codec, o.codec, &be, 0, &err)))
         compute_explain(&err, rc, &be, 0, NULL);
     else if (!rc) {

@@ -22,7 +22,7 @@ have() { command -v "$1" >/dev/null; }
 # Of program tests, attacks and interop scripts.
 queue_of() { # name
     case $1 in
-    architectures | bench | calc | conform | demo_replay | exit_status | finetune | gpu_memory | hostile | lab | manual | models | opencl | options | package | service | wheel) echo cpu ;;
+    architectures | bench | calc | conform | demo_replay | exit_status | finetune | gpu_memory | hostile | lab | manual | models | opencl | options | outputs | package | service | wheel) echo cpu ;;
     authority | btard | moderated | conform_peer | gathered | halves | join | killed | peer_auxiliary | peer_save | stream | swarm) echo idle ;;
     attack_declarations | attack_moderated | attack_state) echo idle ;;
     *) echo peers ;;

@@ -3,6 +3,7 @@
 #include "bench.h"
 #include "cmd/cmd.h"
 #include "cmd/train/train_job.h"
+#include "cmd/common/outputs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -122,6 +123,7 @@ static int run_bench(int argc, char **argv)
     if (options_parse(&command_bench, &b, argc, argv, NULL, &rc)) return rc;
     for (int i = 0; i < BENCH_SIZES; i++) any |= b.chosen[i];
     for (int i = 0; !any && i < BENCH_SIZES - b.quick; i++) b.chosen[i] = 1;
+    if (outputs_check_file(b.json, &err)) return command_failed("bench", "%s", err.text);
     if (compute_open(&b.be, &b.compute, "bench")) return 1;
     b.cores = b.compute.threads ? (int)b.compute.threads : cores > 0 ? (int)cores : 1;
     b.bf16 = b.compute.precision && !strcmp(b.compute.precision, "bf16");

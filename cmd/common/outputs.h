@@ -4,11 +4,14 @@
 
 #include "ref/base.h"
 
-/* Creates and removes an empty file next to `path`, as writing to it will begin. NULL: no
- * output. */
+/* Writes a block to a file next to `path`, as writing to it will begin, and removes the file. NULL:
+ * no output. */
 int outputs_check_file(const char *path, struct pl_err *err);
-/* Makes the folder if it is missing, and tries a file in it. */
+/* The same in a folder or, while it is missing, in the nearest one above, where it will be made. */
 int outputs_check_folder(const char *path, struct pl_err *err);
+/* The same, and makes the folder. Its files belong together: until this process ends, no other one
+ * can take it. PL_EIO: another process has taken it. */
+int outputs_take_folder(const char *path, struct pl_err *err);
 
 /* A file's name as a word of the shell: quoted where it has to be. text holds `size` bytes; a
  * longer name is cut. */

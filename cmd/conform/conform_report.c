@@ -1,12 +1,11 @@
 /* conform_report.c - collects the measurements of `potluck conform` as JSON. The page
  * (conform_page.c) shows the same report. */
 #include "conform_report.h"
+#include "cmd/common/outputs.h"
 #include "data/files/json.h"
 #include "data/files/file.h"
 #include "ref/small.h"
 
-#include <errno.h>
-#include <libgen.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,16 +16,12 @@
 
 int conform_report_path(const char *path, struct pl_err *err)
 {
-    char *copy, *folder;
-    int rc = PL_OK;
+    struct pl_err why;
+    int rc;
     if (!pl_ends_with(path, ".json") && !pl_ends_with(path, ".html"))
         return pl_fail(err, PL_EUSE, "--report: '%.200s' ends neither in .json nor in .html", path);
-    if (!(copy = strdup(path))) return pl_fail(err, PL_ENOMEM, "out of memory");
-    folder = dirname(copy);
-    if (access(folder, W_OK | X_OK))
-        rc = pl_fail(err, PL_EIO, "--report: %.200s: %s", folder, strerror(errno));
-    free(copy);
-    return rc;
+    rc = outputs_check_file(path, &why);
+    return rc ? pl_fail(err, rc, "--report: %s", why.text) : PL_OK;
 }
 
 /* The backend's name and note come from a stranger's library: JSON takes them only as valid

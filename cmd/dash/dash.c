@@ -11,6 +11,7 @@
 #include "net/http/dashboard/run_records.h"
 #include "net/http/server/host_name.h"
 #include "net/libp2p/protocols/latency.h"
+#include "cmd/common/outputs.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -255,6 +256,8 @@ static int run_dash(int argc, char **argv)
     struct swarm_options swarm = {
         .cmd = "dash", .join = o.join.item, .join_count = o.join.count, .validators = &validators
     };
+    if (o.export_to && outputs_check_folder(o.export_to, &err))
+        return command_failed("dash", "--export: %s", err.text);
     more_descriptors();
     sigemptyset(&ends); /* blocked before any thread begins: only sigtimedwait sees them */
     sigaddset(&ends, SIGINT);

@@ -378,6 +378,15 @@ static int forget_checkpoints(const char *folder, struct pl_err *err)
     return rc;
 }
 
+/* The folder itself is that of the first trainer, another process: the demo takes the page's. */
+static int take_folder(const struct demo *d, struct pl_err *err)
+{
+    char page[PATH_MAX];
+    int rc = d->alone ? outputs_take_folder(d->out, err) : PL_OK;
+    snprintf(page, sizeof page, "%s/page", d->out);
+    return rc ? rc : outputs_take_folder(page, err);
+}
+
 #define OPTIONS struct demo
 static const struct option_row rows[] = {
     { "alone", NULL, NULL, OPT_FLAG(alone), "train in one process" },
@@ -443,7 +452,7 @@ static int run_demo(int argc, char **argv)
                                  : GRADIENTS_STEPS;
     d.pairs = d.quick || (!d.alone && !is_local(&d)) ? QUICK_PAIRS : 0;
     if (compute_open(&d.be, &d.compute, "demo")) return 1;
-    rc = pl_folder_make(d.out, &err);
+    rc = take_folder(&d, &err);
     if (!rc && !d.resume) {
         forget_samples(d.out);
         rc = forget_checkpoints(d.out, &err);

@@ -8,6 +8,7 @@
 #include "data/text/bpe.h"
 #include "data/models/gpt2_file.h"
 #include "../../runtime/models.h"
+#include "cmd/common/outputs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -269,6 +270,7 @@ static int run(struct requests *w, struct pl_err *err)
     }
     rc = !w->paths ? add_data(w, FINETUNE_TEXT, err) : PL_OK;
     if (!rc && vocab) rc = open_vocab(&bpe, vocab, w->vocab != NULL, err);
+    if (!rc) rc = outputs_check_folder(w->job.out, err);
     if (!rc) rc = open_model(&model, w, bpe, &be, err);
     opened = !rc;
     compute_explain(err, rc, &be, 0, w->model ? NULL : "a smaller --size, or --share 1");

@@ -236,7 +236,7 @@ static int prepare(struct state *s, struct pl_err *err)
 {
     const struct finetune_job *job = s->job;
     char *newest = NULL;
-    int rc = outputs_check_folder(job->out, err);
+    int rc = outputs_take_folder(job->out, err);
     if (!rc) rc = open_optimizer(s, err);
     if (!rc) rc = open_text(s, err);
     if (!rc) rc = pl_checkpoint_newest(&newest, job->out, err);

@@ -155,10 +155,11 @@ static int run(struct requests *w)
     if (!rc && !job->count) rc = pl_fail(&err, PL_EUSE, "%s: no caption in it", w->captions);
     if (!rc && job->count * (uint64_t)job->n > 1000000)
         rc = pl_fail(&err, PL_ELIMIT, "more than a million pictures at once");
+    if (!rc) rc = outputs_check_folder(job->out, &err);
     if (!rc && ((rc = open_parts(w, &p, &rank, &be, &err)) ||
                 (w->nearest && (rc = open_references(w, &references, &p, &err)))))
         compute_explain(&err, rc, &be, 0, NULL);
-    if (!rc) rc = outputs_check_folder(job->out, &err);
+    if (!rc) rc = pl_folder_make(job->out, &err);
     if (!rc && !w->clip && job->keep && job->keep < job->n)
         printf("without CLIP (--clip) the best %lld of %lld are not known: all are kept\n",
                (long long)job->keep, (long long)job->n);

@@ -1,6 +1,7 @@
 /* lab.c - `potluck lab`: swarms on a virtual clock, to compare ways of training together. */
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"
+#include "cmd/common/outputs.h"
 #include "lab_job.h"
 #include "lab_report.h"
 
@@ -88,6 +89,8 @@ static int compare(struct requests *r, char **folder, int count)
     struct pl_err err = { "" };
     const char *out = r->out ? r->out : "out/lab/report.html";
     int png;
+    if (outputs_check_file(out, &err) || (r->figures && outputs_check_folder(r->figures, &err)))
+        return fail(&err);
     if (lab_report(out, r->figures, (const char *const *)folder, count, &png, &err))
         return fail(&err);
     if (!png && !r->quiet) fprintf(stderr, "potluck lab: %s\n", err.text);

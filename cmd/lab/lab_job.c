@@ -6,6 +6,7 @@
 #include "data/files/file.h"
 #include "data/files/json.h"
 #include "model.h"
+#include "cmd/common/outputs.h"
 
 #include <errno.h>
 #include <math.h>
@@ -158,7 +159,7 @@ static int load(struct state *s, struct pl_err *err)
 static int open_folder(struct state *s, struct pl_err *err)
 {
     const struct lab_job *job = s->job;
-    int rc = pl_folder_make(job->out, err);
+    int rc = outputs_take_folder(job->out, err);
     s->log_path = pl_path_join(job->out, LAB_LOG);
     s->run_path = pl_path_join(job->out, LAB_RUN);
     s->state_path = pl_path_join(job->out, "state.bin");

@@ -232,6 +232,18 @@ static int find_option(struct search *s, const struct command *c, void *options,
     return PL_EUSE;
 }
 
+int options_ask_json(const struct command *c, int argc, char *const *argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        struct search s = { .typed = argv[i] + 2, .length = strlen(argv[i]) - 2 };
+        if (strncmp(argv[i], "--", 2)) continue;
+        each_option(c->rows, NULL, match, &s);
+        if (s.row && (s.exact || !s.second) && !strcmp(s.row->name, "json") && !s.row->argument)
+            return 1;
+    }
+    return 0;
+}
+
 int command_status(int rc) { return rc == PL_EUSE ? 2 : rc != PL_OK; }
 
 int command_misused(const char *name, const char *format, ...)

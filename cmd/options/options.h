@@ -133,6 +133,9 @@ int options_parse(const struct command *c, void *options, int argc, char **argv,
 int options_override(const struct command *c, void *options, int argc, char **argv, int *words,
                      int *status);
 
+/* Does the command line have the flag --json, in whatever form, even if it will be refused? */
+int options_ask_json(const struct command *c, int argc, char *const *argv);
+
 /* The exit status of every command: 0 done, 2 if the command line alone is at fault (PL_EUSE), 1 if
  * it was understood and failed. A file, a peer or a device that refuses is no misuse. */
 int command_status(int rc);

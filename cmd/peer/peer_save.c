@@ -9,6 +9,7 @@
 #include "data/files/file.h"
 #include "net/hivemind/progress/claims.h"
 #include "net/hivemind/training/training.h"
+#include "cmd/common/outputs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -272,7 +273,7 @@ int peer_save_open(struct peer_save **out, const struct peer_save_options *o,
     snprintf(key, sizeof key, "%.200s%s", run, schema_identity.suffix);
     if (!rc) rc = dht_id_of_text(&p->identity, key);
     if (rc) pl_fail(err, rc, "--save: no memory");
-    if (!rc) rc = pl_folder_make(o->folder, err);
+    if (!rc) rc = outputs_take_folder(o->folder, err);
     if (!rc) rc = find_newest(p, err);
     if (rc) peer_save_close(p);
     else *out = p;

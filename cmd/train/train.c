@@ -210,7 +210,7 @@ static int default_batch(const struct train_requests *w)
 static int take_folder(const struct train_requests *w, struct pl_err *err)
 {
     char *newest = NULL;
-    int rc = outputs_check_folder(w->job.out, err);
+    int rc = outputs_take_folder(w->job.out, err);
     if (!rc && !w->job.resume && !w->swarm.run) rc = pl_checkpoint_newest(&newest, w->job.out, err);
     if (newest)
         rc = pl_fail(err, PL_EUSE,

@@ -2,6 +2,7 @@
 #include "vqgan.h"
 #include "data/files/json.h"
 #include "cmd/cmd.h"
+#include "cmd/common/outputs.h"
 #include "cmd/common/plural.h"
 #include "data/files/file.h"
 #include "data/models/vqgan_file.h"
@@ -200,13 +201,22 @@ static int decode(struct vqgan_options *o)
 static const struct verb {
     const char *name, *needs;
     int weights, data, codes, out; /* which of them it needs */
+    int (*check_out)(const char *path, struct pl_err *err);
     int (*run)(struct vqgan_options *);
 } verbs[] = {
-    { "train", "--data and --out", 0, 1, 0, 1, vqgan_train },
-    { "measure", "--weights and --data", 1, 1, 0, 0, measure },
-    { "encode", "--weights, --data and --out", 1, 1, 0, 1, encode },
-    { "decode", "--weights, --codes and --out", 1, 0, 1, 1, decode },
+    { "train", "--data and --out", 0, 1, 0, 1, outputs_check_file, vqgan_train },
+    { "measure", "--weights and --data", 1, 1, 0, 0, NULL, measure },
+    { "encode", "--weights, --data and --out", 1, 1, 0, 1, outputs_check_file, encode },
+    { "decode", "--weights, --codes and --out", 1, 0, 1, 1, outputs_check_folder, decode },
 };
+
+static int run_verb(const struct verb *v, struct vqgan_options *o)
+{
+    struct pl_err err;
+    if ((v->check_out && v->check_out(o->out, &err)) || outputs_check_file(o->sheet, &err))
+        return vqgan_fail(&err);
+    return v->run(o);
+}
 
 static int lacks(const struct vqgan_options *o, const struct verb *v)
 {
@@ -260,7 +270,7 @@ static int run_vqgan(int argc, char **argv)
     for (size_t i = 0; i < PL_COUNT(verbs); i++) names[i] = verbs[i].name;
     if ((verb = command_verb("vqgan", names, words ? argv[1] : NULL)) < 0) return 2;
     if (words > 1) command_misused("vqgan", OPTIONS_STRAY, argv[2]);
-    return words > 1 || lacks(&o, &verbs[verb]) ? 2 : verbs[verb].run(&o);
+    return words > 1 || lacks(&o, &verbs[verb]) ? 2 : run_verb(&verbs[verb], &o);
 }
 
 const struct command command_vqgan = {

@@ -1,7 +1,6 @@
 /* vqgan_train.c - `potluck vqgan train`: a small codec from nothing, or on from given weights. */
 #include "vqgan.h"
 #include "cmd/common/interrupt.h"
-#include "cmd/common/outputs.h"
 #include "cmd/common/plural.h"
 #include "data/models/vqgan_file.h"
 #include "../../runtime/models.h"
@@ -138,8 +137,6 @@ int vqgan_train(struct vqgan_options *o)
     struct pl_err err;
     int rc = vqgan_backend(&be, o);
     if (rc) return rc;
-    if (outputs_check_file(o->out, &err) || outputs_check_file(o->sheet, &err))
-        return vqgan_fail(&err);
     if (start_model(&m, o, &be)) return 1;
     if (pl_pictures_read(&p, o->data, vqgan_side(o, &m.config), &err)) rc = vqgan_fail(&err);
     else rc = train_on(&m, o, &p);

@@ -95,7 +95,7 @@ int pl_file_create(struct pl_file_out *out, const char *path, struct pl_err *err
     snprintf(out->temporary, n, "%s.%ld.part", path, (long)getpid());
     out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (out->fd < 0) {
-        int rc = pl_fail(err, PL_EIO, "%s: cannot create: %s", out->temporary, strerror(errno));
+        int rc = pl_fail(err, PL_EIO, "%s: cannot create: %s", path, strerror(errno));
         free(out->temporary);
         out->temporary = NULL;
         pl_file_discard(out);

@@ -127,5 +127,5 @@ refuses 1 "groups of 4 among 3" run wrong "algorithm: noloco
 outer: { group: 4 }"
 refuses 1 "every peer has left" run alone "algorithm: diloco
 faults: { leave: [{ peer: 0, at: 0.001 }, { peer: 1, at: 0.001 }, { peer: 2, at: 0.001 }] }"
-refuses 2 "expected 'run FILE'" "$POTLUCK" lab
+refuses 2 "run or compare comes first" "$POTLUCK" lab
 finish
