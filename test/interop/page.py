@@ -245,6 +245,17 @@ def check_page(browser, url, entry):
         box.remove();
         return counts;""")
     step("an axis has two figures at least, whatever its scale", min(labels) >= 2 and max(labels) <= 7, labels)
+    clock = browser.execute_script("""
+        const box = document.createElement("div");
+        document.body.append(box);
+        const words = [330, 5000, 1e6].map((span) => {
+            potluckCharts.lines(box, [1.7e9, 1.7e9 + span], [{ name: "x", values: [1, 2] }]);
+            return [...box.querySelectorAll("text[text-anchor=middle]")].map(e => e.textContent);
+        });
+        box.remove();
+        return words;""")
+    step("the marks of time are whole minutes, quarters, days", all(2 <= len(w) <= 8 for w in clock) and all(t.endswith(":00") for t in clock[0])
+         and all(t[-2:] in ("00", "15", "30", "45") for t in clock[1]) and len(set(clock[2])) == len(clock[2]), clock)
     years = browser.execute_script("""
         const box = document.createElement("div");
         document.body.append(box);

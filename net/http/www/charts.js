@@ -28,6 +28,14 @@ function ticks(min, max, about) {
     return list;
 }
 
+/* The same of a time axis, by steps that a clock has. */
+function timeTicks(t0, t1, about) {
+    const span = t1 - t0, whole = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200];
+    const step = whole.find((s) => span / s <= about) || 86400 * Math.ceil(span / 86400 / about), list = [];
+    for (let t = Math.ceil(t0 / step) * step; t <= t1; t += step) list.push(t);
+    return list;
+}
+
 function extent(values) {
     let min = Infinity, max = -Infinity;
     for (const v of values) if (Number.isFinite(v)) { min = Math.min(min, v); max = Math.max(max, v); }
@@ -80,7 +88,7 @@ function lines(box, times, series, options) {
     const [t0, t1] = spanOf(times), X = (t) => left + (t - t0) / (t1 - t0) * (W - left - right), scale = [];
     const words = (options && options.label) || ((t) => timeLabel(t, t1 - t0));
     let legend = left;
-    for (const t of ticks(t0, t1, W / 130)) {
+    for (const t of (options && options.label ? ticks : timeTicks)(t0, t1, W / 130)) {
         svg.append(element("line", { x1: X(t), x2: X(t), y1: top, y2: H - bottom, class: "axis" }));
         svg.append(element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, words(t)));
     }
@@ -133,5 +141,5 @@ function bars(box, rows, max, title) {
     }));
 }
 
-return { element: element, canvas: canvas, widthOf: widthOf, ticks: ticks, timeLabel: timeLabel, lines: lines, bars: bars };
+return { element: element, canvas: canvas, widthOf: widthOf, timeTicks: timeTicks, timeLabel: timeLabel, lines: lines, bars: bars };
 })();

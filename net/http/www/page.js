@@ -184,7 +184,7 @@ function showState(state) {
     const counted = Number.isFinite(state.throughput);
     at("t-rate-name").textContent = "Samples a second" + (!live ? ", mean of the run" : counted || alone ? "" : ", computing");
     at("t-rate").textContent = figure(!live ? state.mean_throughput : counted ? state.throughput : state.samples_per_second, 3);
-    at("t-share-box").hidden = alone || !Number.isFinite(state.averaging_share);
+    at("t-share-box").hidden = alone || !live || !Number.isFinite(state.averaging_share);
     at("t-share").textContent = percent(state.averaging_share);
     const of = document.createElement("small");
     of.textContent = all ? " of " + figure(all, 9) : "";

@@ -115,7 +115,7 @@ function timeline(board, now) {
     const X = (t) => left + (t - t0) / (t1 - t0) * (W - left - 16);
     const svg = charts.canvas(box, W, H, rows.length + " peers, from " + charts.timeLabel(t0, t1 - t0) + " to " + charts.timeLabel(t1, t1 - t0) + (all.length ? ": " + spent(all) : ""));
     if (all.length) drawKinds(svg, left, wide);
-    for (const t of charts.ticks(t0, t1, W / 150)) {
+    for (const t of charts.timeTicks(t0, t1, W / 150)) {
         svg.append(charts.element("line", { x1: X(t), x2: X(t), y1: top, y2: H - 22, class: "axis" }));
         svg.append(charts.element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, charts.timeLabel(t, t1 - t0)));
     }
