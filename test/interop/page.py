@@ -252,8 +252,12 @@ def check_page(browser, url, entry):
             potluckCharts.lines(box, [1.7e9, 1.7e9 + span], [{ name: "x", values: [1, 2] }]);
             return [...box.querySelectorAll("text[text-anchor=middle]")].map(e => e.textContent);
         });
+        potluckCharts.lines(box, [0, 300], [{ name: "x", values: [1, 2] }]);
+        const svg = box.querySelector("svg"), inside = [...box.querySelectorAll("text")].every(e => { const b = e.getBBox(); return b.x >= 0 && b.x + b.width <= svg.viewBox.baseVal.width; });
         box.remove();
-        return words;""")
+        return [inside, words];""")
+    inside, clock = clock
+    step("a mark at the very end of a chart is not cut", inside)
     step("the marks of time are whole minutes, quarters, days", all(2 <= len(w) <= 8 for w in clock) and all(t.endswith(":00") for t in clock[0])
          and all(t[-2:] in ("00", "15", "30", "45") for t in clock[1]) and len(set(clock[2])) == len(clock[2]), clock)
     years = browser.execute_script("""

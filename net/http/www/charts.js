@@ -54,6 +54,9 @@ function spanOf(times) {
     return first < last ? [first, last] : [first - 30, first + 30];
 }
 
+/* The middle of a time's words, which stay within the picture. */
+function within(x, W, words) { return Math.min(x, W - 4 - 3.5 * words.length); }
+
 /* Letters keep their size: a narrow box gets a narrow drawing, not a small one. */
 function widthOf(box) { return Math.max(280, Math.min(1000, box.clientWidth || 900)); }
 
@@ -90,7 +93,7 @@ function lines(box, times, series, options) {
     let legend = left;
     for (const t of (options && options.label ? ticks : timeTicks)(t0, t1, W / 130)) {
         svg.append(element("line", { x1: X(t), x2: X(t), y1: top, y2: H - bottom, class: "axis" }));
-        svg.append(element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, words(t)));
+        svg.append(element("text", { x: within(X(t), W, words(t)), y: H - 8, "text-anchor": "middle" }, words(t)));
     }
     series.forEach((s, k) => {
         const own = s.with === undefined, mates = series.filter((o) => o === s || o.with === k);
@@ -141,5 +144,5 @@ function bars(box, rows, max, title) {
     }));
 }
 
-return { element: element, canvas: canvas, widthOf: widthOf, timeTicks: timeTicks, timeLabel: timeLabel, lines: lines, bars: bars };
+return { element: element, canvas: canvas, widthOf: widthOf, timeTicks: timeTicks, within: within, timeLabel: timeLabel, lines: lines, bars: bars };
 })();

@@ -117,7 +117,8 @@ function timeline(board, now) {
     if (all.length) drawKinds(svg, left, wide);
     for (const t of charts.timeTicks(t0, t1, W / 150)) {
         svg.append(charts.element("line", { x1: X(t), x2: X(t), y1: top, y2: H - 22, class: "axis" }));
-        svg.append(charts.element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, charts.timeLabel(t, t1 - t0)));
+        const words = charts.timeLabel(t, t1 - t0);
+        svg.append(charts.element("text", { x: charts.within(X(t), W, words), y: H - 8, "text-anchor": "middle" }, words));
     }
     rows.forEach((p, i) => {
         const y = top + i * high + 3, bar = y + (wide ? 0 : 16);
