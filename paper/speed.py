@@ -3,7 +3,8 @@
     speed.py [DOCUMENT]                        replaces the tables of DOCUMENT (paper/speed.md)
     speed.py add NAME FILE MACHINE COMMAND     stores a bench's FILE under NAME, with today's date and the commit
 
-A table stands below the line `<!-- speed NAME [NAME ...] -->`, its first column is the size, and all its lines begin with |.
+A table stands below the line `<!-- speed NAME [NAME ...] -->`, and all its lines begin with |. Training steps have a line for each
+run. VQGAN and CLIP have one for each precision: the best time of all runs, and PyTorch's.
 """
 import datetime
 import json
@@ -16,6 +17,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 STORE = HERE / "speed.json"
 HEAD = ["| size | operands | ms a sample | GF/s | share of the roof | times ref | PyTorch, ms | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+
+
+PICTURES_HEAD = ["| part | operands | ms | PyTorch, ms | ratio |", "| --- | --- | --- | --- | --- |"]
 
 
 def digits(x):
@@ -38,7 +42,22 @@ def steps(run):
             f"{peer / row['sample_s']:.1f}x" if peer else ""]) + " |"
 
 
+def pictures(runs):
+    """The rows of VQGAN and CLIP. The program and PyTorch alternate, so each has quiet moments among several runs."""
+    times = {}
+    for run in runs:
+        for row in run["bench"]["rows"]:
+            ours, peer = times.setdefault((row["what"], run["precision"]), ([], []))
+            ours.append(row["be_s"])
+            peer.append(row["peer_s"])
+    for (what, precision), (ours, peer) in times.items():
+        yield (f"| {what} | {precision} | {digits(1e3 * min(ours))} | {digits(1e3 * min(peer))} | "
+               f"{min(peer) / min(ours):.2f}x |")
+
+
 def table(stored, names):
+    if stored[names[0]]["bench"]["rows"][0]["section"] == "pictures":
+        return PICTURES_HEAD + list(pictures(stored[name] for name in names))
     lines = list(HEAD)
     for name in names:
         lines += steps(stored[name])
