@@ -1,5 +1,8 @@
 """Records with too long a life, thousands of records by one key, and floods of unsigned values.
-Honest peers' records stay, and newcomers find no record that should have been dropped."""
+Honest peers' records stay, and newcomers find no record that should have been dropped. And metrics and
+reports that no honest peer writes: the page that shows them stays readable."""
+import urllib.request
+
 from adversary import *
 
 RUN = "r"
@@ -82,6 +85,47 @@ check("one record for each key is there", set(entries(c, progress_key)) <= {hone
 others = [signed(dht_id("any"), b"%d" % i + attacker.tag, 1, begun + 60) for i in range(100)]
 check("under any other key it has a few", sum(store(s, others, timeout=60)) <= 8)
 check("that cost little", victim.cpu() - before < 3, victim.cpu() - before)
+
+# --- metrics and reports that no honest peer writes ------------------------------------------------
+
+long_name = "x" * (1 << 20)
+wild = {
+    "a name of 1 MB": {**metrics, long_name: 1}, "a loss of 1 MB": {**metrics, "loss": long_name}, "10,000 names": {**metrics, **{f"{i}": 1 for i in range(10000)}},
+    "one name more": {**metrics, "<script>": 1}, "a name left out": {k: v for k, v in metrics.items() if k != "loss"}, "a text for a number": {**metrics, "step": "1"},
+    "a step below 0": {**metrics, "step": -1}, "no number of samples a second": {**metrics, "samples_per_second": float("nan")},
+    "a speed below 0": {**metrics, "samples_per_second": -1.0}, "a truth value for a loss": {**metrics, "loss": True}, "a list": [1] * 1000, "nothing": None,
+}
+writer = RecordKey()
+for what, value in wild.items():
+    check(f"metrics with {what} are refused", store(s, [writer.record(metrics_key, value, time.time() + 60)], timeout=30) == [False])
+check("an owner's tag of 1 MB, too", store(s, [writer.record(metrics_key, metrics, time.time() + 60, subkey=writer.tag + b"x" * (1 << 20))], timeout=30) == [False])
+report = dict(version=b"1", reach=2, rounds=1, failed=0, retried=0, sent=1, received=1, uncompressed=1, held_out=1.0)
+report_key = dht_id(f"{RUN}_report")
+check("a report of 10,000 names is refused", store(s, [writer.record(report_key, {**report, **{f"{i}": 1 for i in range(10000)}}, time.time() + 60)]) == [False])
+check("metrics whose numbers have no end are stored, as hivemind does", store(s, [writer.record(metrics_key, {
+    "step": 2 ** 63 - 1, "samples_per_second": float("inf"), "samples_accumulated": 2 ** 63 - 1, "loss": float("nan"), "mini_steps": 0}, time.time() + 600)]) == [True])
+# Control characters, HTML, and marks that turn the direction of text: a page and a terminal get none of them.
+odd = b"\x1b[2J\x1b]0;x\x07<script>alert(1)</script>\r\n\xe2\x80\xae\xe2\x80\x8f\x00\xff"
+check("a report with a name of control characters and HTML is stored", store(s, [writer.record(report_key, {
+    **report, "version": odd, "device": odd, "name": odd, "reach": 2 ** 63 - 1}, time.time() + 600)]) == [True])
+dash = Process("dash", "--run", RUN, "--join", victim.address, "--port", "0", "--every", "0.5", "--json")
+serving = dash.wait_for("serving", 30)
+if check("a page of the run is served", serving, dash.log()[-300:]):
+    url, seen = serving["url"].rstrip("/"), {}
+    feeds = [f"/api/{name}.json" for name in ("state", "peers", "board", "history", "join")] + ["/data.js", "/metrics"]
+    for _ in until(20, 0.5):
+        for feed in feeds:
+            with urllib.request.urlopen(url + feed, timeout=10) as f:
+                seen[feed] = f.read()
+        if b"alert(1)" in seen["/api/peers.json"]:
+            break
+    check("it shows the rest of that name", b"alert(1)" in seen["/api/peers.json"], seen["/api/peers.json"][:500])
+    forbidden = [b"\\u001b", b"\x1b", b"\\u202e", b"\xe2\x80\xae", b"\xe2\x80\x8f", b"\\u0000", b"\\u0007", b"\x07", b"</script>"]
+    shown = [(feed, x) for feed in feeds for x in forbidden if x in seen[feed] and (feed, x) != ("/api/peers.json", b"</script>")]
+    check("without control characters and marks of direction", not shown, shown)
+    check("and its JSON can be read", all(json.loads(seen[feed]) is not None for feed in feeds if feed.endswith(".json")))
+    check("nor has its log", not any(x in dash.log() for x in ("\x1b]", "<script", "\u202e")))
+dash.stop()
 
 # --- floods --------------------------------------------------------------------------------------
 
