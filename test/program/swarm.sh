@@ -62,8 +62,8 @@ check "behind a router, a trainer announces the outside address" sh -c "echo '$p
 peer "$work/b" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r
 peer "$work/c" --client-mode --join "$entry"
 peer "$work/d" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r --dash
-for _ in $(seq 1200); do grep -q 'the page: http' "$work/d.err" && break; sleep 0.1; done
-check "a peer serves its run's page" grep -q 'the page: http://127.0.0.1:[0-9]' "$work/d.err"
+for _ in $(seq 300); do grep -q '"event":"serving"' "$work/d" && break; sleep 0.1; done
+check "a peer serves its run's page" grep -q '"event":"serving","url":"http://127.0.0.1:[0-9]' "$work/d"
 refuses 2 "shows a run" "$POTLUCK" peer --dash
 check "a second peer joins" grep -q '"event":"joined","nodes":1' "$work/b"
 check "a client joins" grep -q '"event":"joined"' "$work/c"
