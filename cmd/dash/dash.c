@@ -53,7 +53,8 @@ static const struct option_row rows[] = {
     { "target-batch", "N", NULL, OPT_INTEGER(target_batch, 1, 1000000000),
       "samples per optimizer step of the run (default with --join: 64, as of train)" },
     { "total-steps", "N", NULL, OPT_INTEGER(total_steps, 1, INT64_MAX / 2),
-      "steps of the whole run, to estimate the time that is left (default: not known)" },
+      "steps of the whole run, to estimate the time that is left (default: those of the training "
+      "in --folder)" },
     { "port", "PORT", "8000", OPT_INTEGER(port, 0, 65535),
       "port of the web server; 0 takes any free one" },
     { "address", "IP", NULL, OPT_TEXT_CHECKED(address, check_ip),
@@ -277,7 +278,7 @@ static int run_dash(int argc, char **argv)
     if (!rc && o.join.count && (rc = latency_open(&o.distances, o.swarm.host)))
         pl_fail(&err, rc, "no memory");
     if (!rc) {
-        dash_folder_begin(&o.training, o.folder, o.captions, o.nearest);
+        dash_folder_begin(&o.training, o.folder, o.captions, o.nearest, o.total_steps);
         announce(&o);
         rc = serve(&o, &swarm, &ends, &err);
         dash_folder_end(&o.training);

@@ -4,8 +4,10 @@
  * Samples are drawn by this same program, as a child process of low priority: the page must not
  * slow down the training that it shows. */
 #include "dash_folder.h"
+#include "cmd/train/train_job.h"
 #include "data/files/file.h"
 #include "data/files/json.h"
+#include "net/hivemind/records/run_manifest.h"
 #include "ref/small.h"
 
 #include <errno.h>
@@ -30,11 +32,14 @@
 #define PICTURE_MAX (64u << 20)
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,
-                       const char *nearest)
+                       const char *nearest, int64_t total_steps)
 {
-    *f = (struct dash_folder){
-        .folder = folder, .captions = captions, .nearest = nearest, .drawn = -1, .held_out = NAN
-    };
+    *f = (struct dash_folder){ .folder = folder,
+                               .captions = captions,
+                               .nearest = nearest,
+                               .total_steps = total_steps,
+                               .drawn = -1,
+                               .held_out = NAN };
 }
 
 static void paint(struct dash_folder *f, int64_t step, const char *checkpoint)
@@ -135,6 +140,21 @@ static double seconds(const struct dash_line *l)
     return l->rate > 0 ? (double)l->samples / l->rate : 0;
 }
 
+/* The steps of the whole run, which the training writes with its first checkpoint; 0: not known. */
+static int64_t steps_of(const char *folder)
+{
+    char *path = pl_path_join(folder, TRAIN_OPTIONS_FILE), *text = NULL;
+    struct run_manifest *m = calloc(1, sizeof *m);
+    int64_t steps = 0;
+    if (path && m && !pl_file_read_text(&text, path, MANIFEST_BYTES_MAX, NULL) &&
+        !manifest_read(m, text, strlen(text), NULL))
+        steps = m->steps;
+    free(text);
+    free(m);
+    free(path);
+    return steps;
+}
+
 /* Publishes the new lines. They carry no time, so it is computed backwards: the last line is as
  * old as the file, and each step took samples / (samples per second). */
 int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *err)
@@ -148,6 +168,7 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
     int rc = PL_OK;
     free(path);
     if (!file) return PL_OK; /* not begun yet */
+    if (!f->total_steps) dashboard_schedule(d, steps_of(f->folder));
     if (fstat(fileno(file), &st) || st.st_size < f->at)
         f->at = f->samples = 0, f->seconds = 0; /* begun anew */
     if (!fseek(file, f->at, SEEK_SET))

@@ -10,6 +10,7 @@
 struct dash_folder {
     const char *folder, *captions; /* captions NULL: nothing is drawn */
     const char *nearest;           /* shards that drawings are compared with; NULL: they are not */
+    int64_t total_steps;           /* of the run, as the user says; 0: as the training does */
     struct run_folder now;
     long at;         /* in the log, behind the last line that was read */
     double time;     /* of that line */
@@ -29,7 +30,7 @@ struct dash_folder {
 };
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,
-                       const char *nearest);
+                       const char *nearest, int64_t total_steps);
 /* Looks for checkpoints and pictures. Starts a process that samples pictures from a new checkpoint,
  * unless one still runs. */
 int dash_folder_poll(struct dash_folder *f, struct http_server *s, struct dashboard *d,

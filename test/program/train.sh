@@ -37,6 +37,14 @@ check "keeps two checkpoints" test "$(ls "$work/c" | grep -c checkpoint)" -eq 2
 check "leaves a loss curve" test -s "$work/a/loss.svg"
 check "logs every step" test "$(grep -c loss_image "$work/a/log.jsonl")" -eq 12
 
+# The page of its folder: how many steps the run has is in the folder, and so whether it has ended.
+touch -d '-1 minute' "$work/a/log.jsonl"
+"$POTLUCK" dash --folder "$work/a" --port 0 --export "$work/page" >"$work/output" 2>&1 &
+until_line "$work/output"
+kill $!
+wait $!
+check "its page says that it has ended" grep -q '"step":12,"total_steps":12,.*"status":"ended"' "$work/page/api/state.json"
+
 # Pairs that are held out are measured on, and that changes nothing.
 head -n 40 data/demo/holdout.txt >"$work/without"
 check "trains without some" train --steps 4 --out "$work/w1" --exclude "$work/without" --evaluate-every 0

@@ -350,6 +350,8 @@ int dashboard_files(struct dashboard *d, json_t *files, struct pl_err *err)
     return put(d, "/api/files.json", files, err);
 }
 
+void dashboard_schedule(struct dashboard *d, int64_t total_steps) { d->total_steps = total_steps; }
+
 int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snapshot,
                      struct pl_err *err)
 {

@@ -29,6 +29,8 @@ int dashboard_open(struct dashboard **d, struct http_server *server,
                    const struct dashboard_options *o, struct pl_err *err);
 void dashboard_close(struct dashboard *d);
 
+/* The steps of the whole run, from the next update on; 0: not known. */
+void dashboard_schedule(struct dashboard *d, int64_t total_steps);
 int dashboard_update(struct dashboard *d, const struct dashboard_snapshot *snapshot,
                      struct pl_err *err);
 
