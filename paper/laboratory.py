@@ -13,138 +13,32 @@ import json
 import os
 import statistics
 import subprocess
-import sys
-import time
 from pathlib import Path
+
+import laboratory_claims
+from laboratory_rows import BATCH, CLASSES, PEERS, POINTS, ROWS, SEARCH_STEPS, SEEDS, STEPS, do, evaluated, rounded, run_of, search
 
 HERE = Path(__file__).resolve().parent
 STORED = HERE / "laboratory.json"
 PAGE = HERE / "laboratory.md"
-
-PEERS, BATCH, STEPS, SEARCH_STEPS, POINTS = 4, 8, 240, 120, 15
-SEARCH_SEED, SEEDS = 1, (2, 3, 4)
-MODEL = {"base": "demo", "name": "tiny", "dim": 32, "depth": 2, "heads": 1, "dim_head": 32}
-COMMON = {"peers": PEERS, "batch": BATCH, "held_out": 64, "warmup": 20}
-# Computing: 56 ms a gradient for 0.45 MB of parameters is the ratio of the paper's model, a minute for 0.5 GB.
-CLASSES = {
-    "datacentre": {"links": "datacentre", "sample_ms": 7},
-    "fibre": {"links": "fibre", "sample_ms": 7},
-    "adsl": {"links": "adsl", "sample_ms": 7},
-    "mobile": {"links": "mobile", "sample_ms": 7},
-    "adsl, fast": {"links": "adsl", "sample_ms": 1},
-}
 
 # Where nobody waits for the others, the loss depends on the links. Elsewhere it does not: all peers compute alike, and
 # test/program/lab.sh holds that two links give the same losses.
 WITHOUT_ROUNDS = ("delayed_nesterov",)
 TRAINED_CLASSES = ("fibre", "adsl", "mobile")  # of such a row: every class takes as many gradients as the row itself
 
-# The search: five trials for each row. Rows with one rate try five, a factor of two apart (DGC: three); rows with an
-# outer rate try three inner rates and three outer ones, as a cross.
-RATES = [(lr, None) for lr in (0.01, 0.02, 0.04, 0.08, 0.16)]
-LOW = [(lr, None) for lr in (0.002, 0.004, 0.008, 0.016, 0.032)]
-SGD = [(lr, None) for lr in (0.1, 0.3, 1, 3, 9)]
-CROSS = [(0.02, 0.7), (0.01, 0.7), (0.04, 0.7), (0.02, 0.4), (0.02, 1.0)]
-DELAYED = [(0.01, 0.7), (0.005, 0.7), (0.02, 0.7), (0.01, 0.4), (0.01, 1.0)]  # an old change needs smaller steps
-
-ROWS = {
-    "gradients": ("gradients", {}, RATES),
-    "gradients, 8 bit": ("gradients", {"coding": "uniform8"}, RATES),
-    "gradients, Muon": ("gradients", {}, RATES),
-    "delayed gradients": ("delayed_gradients", {}, RATES),
-    "PowerSGD, rank 4": ("powersgd", {"rank": 4}, RATES),
-    "1-bit Adam": ("onebit_adam", {"warm_up": 0.2, "beta2": 0.95}, LOW),
-    "DGC, 1 %": ("dgc", {"share": 0.01, "beta": 0.9}, SGD),
-    "DeMo, 32 of 32 x 32": ("demo", {"topk": 32, "chunk": 32, "beta": 0.999}, LOW),
-    "local SGD, H 16": ("local_sgd", {"H": 16}, RATES),
-    "DiLoCo, H 16": ("diloco", {"H": 16}, CROSS),
-    "DiLoCo, H 16, 8 bit": ("diloco", {"H": 16, "coding": "uniform8"}, CROSS),
-    "DiLoCo, H 16, E3M0": ("diloco", {"H": 16, "coding": "e3m0"}, CROSS),
-    "DiLoCo, H 16, Muon": ("diloco", {"H": 16}, CROSS),
-    "DiLoCo, H 40": ("diloco", {"H": 40}, CROSS),
-    "Streaming, H 16, E3M0": ("streaming", {"H": 16, "fragments": 4, "tau": 2, "coding": "e3m0"}, CROSS),
-    "delayed DiLoCo, H 16": ("delayed", {"H": 16}, DELAYED),
-    "eager DiLoCo, H 16": ("eager", {"H": 16}, DELAYED),
-    "delayed Nesterov, H 16": ("delayed_nesterov", {"H": 16, "N": PEERS}, DELAYED),
-    "SparseLoCo, H 16": ("sparseloco", {"H": 16, "topk": 16, "chunk": 32}, CROSS),
-    "NoLoCo, H 16": ("noloco", {"H": 16, "mu": 0.5}, CROSS),
-    "SPARTA, 5 %": ("partial", {"H": 1, "share": 0.05}, RATES),
-}
-
-
 # Rows that are trained once more for four times as many steps, at the rate of the search.
-LONGER = ("gradients", "gradients, Muon", "local SGD, H 16", "DiLoCo, H 16, 8 bit", "DiLoCo, H 16, Muon",
-          "Streaming, H 16, E3M0")
+LONGER = ("gradients", "gradients, Muon", "local SGD, H 16", "DiLoCo, H 16, published", "DiLoCo, H 16, 8 bit",
+          "DiLoCo, H 16, Muon", "Streaming, H 16, E3M0")
 LONGER_STEPS = 4 * STEPS
 
 
 # --- runs --------------------------------------------------------------------------------------
 
 
-def run_of(row, trial, steps, seed, klass, evaluations):
-    """A run's file, as cmd/lab/README.md describes it."""
-    algorithm, outer, _ = ROWS[row]
-    outer = dict(outer)
-    if "warm_up" in outer:
-        outer["warm_up"] = round(outer["warm_up"] * steps)
-    if trial[1] is not None:
-        outer["nu"] = trial[1]
-    inner = "muon" if row.endswith("Muon") else "adamw"
-    return {**COMMON, **CLASSES[klass], "inner": inner, "algorithm": algorithm, "outer": outer, "lr": trial[0], "steps": steps,
-            "seed": seed, "evaluate": steps * PEERS // evaluations}
-
-
-def read_log(folder):
-    entries = [json.loads(line) for line in open(folder / "log.jsonl")]
-    return entries if entries and entries[-1]["event"] == "ended" else None
-
-
-def do(args, name, run, timing=False):
-    """Runs one file, unless it is complete; returns its log and the seconds of processor time that it took."""
-    folder = args.out / name.replace(" ", "_").replace(",", "").replace("%", "pc").replace("/", "_")
-    file, cost = folder.with_suffix(".json"), folder / "cost.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    model = args.out / "tiny.json"
-    model.write_text(json.dumps(MODEL))
-    text = json.dumps({**run, "model": str(model)})
-    if file.exists() and file.read_text() == text and cost.exists() and (log := read_log(folder)):
-        return log, json.loads(cost.read_text())
-    resume = (folder / "state.bin").exists() and file.exists() and file.read_text() == text
-    if not resume:
-        (folder / "state.bin").unlink(missing_ok=True)
-    file.write_text(text)
-    command = [args.potluck, "lab", "run", str(file), "--out", str(folder), "--threads", "1", "--quiet"]
-    before, began = os.times(), time.time()
-    subprocess.run(command + ["--timing"] * timing + ["--resume"] * resume, check=True, stdout=subprocess.DEVNULL)
-    after = os.times()
-    spent = {"cpu_s": after.children_user + after.children_system - before.children_user - before.children_system,
-             "wall_s": time.time() - began}
-    cost.write_text(json.dumps(spent))
-    log = read_log(folder)
-    if log is None:
-        sys.exit(f"{folder}: interrupted; run again to go on")
-    print(f"{name}: {spent['cpu_s']:.1f} s", flush=True)
-    return log, spent
-
-
-def evaluated(log):
-    return [e for e in log if e["event"] == "evaluated"]
-
-
-def rounded(x, digits=6):
-    return None if x is None else float(f"{x:.{digits}g}")
-
-
 def do_row(args, row, cost):
-    trials = []
-    for number, trial in enumerate(ROWS[row][2]):
-        log, spent = do(args, f"search {row} {number}", run_of(row, trial, SEARCH_STEPS, SEARCH_SEED, "fibre", 1))
-        cost.append(spent)
-        trials.append({"lr": trial[0], "nu": trial[1], "loss": rounded(evaluated(log)[-1]["loss"])})
-    best = min(trials, key=lambda t: float("inf") if t["loss"] is None else t["loss"])
-    trial = best["lr"], best["nu"]
-    result = {"algorithm": ROWS[row][0], "outer": ROWS[row][1], "trials": trials, "lr": best["lr"], "nu": best["nu"],
-              "curves": [], "classes": {}}
+    trial, trials = search(args, row, cost)
+    result = {"algorithm": ROWS[row][0], "outer": ROWS[row][1], "trials": trials, **trial, "curves": [], "classes": {}}
     for seed in SEEDS:
         log, spent = do(args, f"final {row} {seed}", run_of(row, trial, STEPS, seed, "fibre", POINTS))
         cost.append(spent)
@@ -199,12 +93,13 @@ def run(args):
     args.out.mkdir(parents=True, exist_ok=True)
     for row in ROWS:
         rows[row] = do_row(args, row, cost)
-        store(rows, cost)
+        store(rows, cost, {})
+    store(rows, cost, laboratory_claims.run(args, rows, cost))
 
 
-def store(rows, cost):
+def store(rows, cost, claims):
     stored = {"peers": PEERS, "batch": BATCH, "steps": STEPS, "search_steps": SEARCH_STEPS, "longer_steps": LONGER_STEPS,
-              "seeds": SEEDS, "rows": rows, "runs": len(cost), "cpu_s": rounded(sum(c["cpu_s"] for c in cost), 4),
+              "seeds": SEEDS, "rows": rows, "claims": claims, "runs": len(cost), "cpu_s": rounded(sum(c["cpu_s"] for c in cost), 4),
               "wall_s": rounded(sum(c["wall_s"] for c in cost), 4)}
     STORED.write_text(json.dumps(stored, indent=1) + "\n")
 
@@ -214,7 +109,7 @@ def store(rows, cost):
 DRAWN = ("gradients", "PowerSGD, rank 4", "DGC, 1 %", "DeMo, 32 of 32 x 32", "local SGD, H 16", "DiLoCo, H 16", "DiLoCo, H 16, 8 bit",
          "Streaming, H 16, E3M0", "SparseLoCo, H 16", "NoLoCo, H 16")
 BUDGETS = (0.01, 0.1, 1)  # of the bytes that `gradients` sends in a whole run
-AIM = "DiLoCo, H 16"  # a loss within 2 % of this row's last one is what "Equal time" waits for
+AIM = "DiLoCo, H 16, published"  # a loss within 2 % of this row's last one is what "Equal time" waits for
 SLACK = 1.2  # of the time that computing alone takes
 DIVERGED = 7  # nats; the untrained model is at 5.7
 
@@ -260,6 +155,16 @@ def curves_of(row, klass):
     return [sound(c) for c in row["classes"][klass].get("curves", row["curves"])]
 
 
+def tried(row):
+    """The search's trials, by what was varied."""
+    names, parts = {"lr": "η", "nu": "ν", "mu": "μ"}, []
+    for axis in dict.fromkeys(t["axis"] for t in row["trials"]):
+        at = sorted((t for t in row["trials"] if t["axis"] == axis), key=lambda t: t[axis])
+        parts.append(f"{names[axis]} " + ", ".join(
+            f"{t[axis]:g}: {'-' if t['loss'] is None else format(t['loss'], '.3f')}" for t in at))
+    return "; ".join(parts)
+
+
 def tables(stored):
     rows = stored["rows"]
     base = rows["gradients"]
@@ -271,10 +176,7 @@ def tables(stored):
     for name, row in rows.items():
         row_curves = [sound(c) for c in row["curves"]]
         losses = [c[-1] for c in row_curves]
-        search.append([name, ", ".join(
-            f"{t['lr']:g}{'' if t['nu'] is None else ' / ' + format(t['nu'], 'g')}: "
-            f"{'-' if t['loss'] is None else format(t['loss'], '.3f')}" for t in row["trials"]),
-            f"{row['lr']:g}{'' if row['nu'] is None else ' / ' + format(row['nu'], 'g')}"])
+        search.append([name, tried(row), " / ".join(f"{row[k]:g}" for k in ("lr", "nu", "mu") if k in row)])
         mean = statistics.mean(losses) if None not in losses else None
         if "longer" in row:
             longer.append([name, plus_minus(losses, 3), f"{100 * (mean / base_loss - 1):+.1f} %", plus_minus(row["longer"], 3),
@@ -295,7 +197,7 @@ def tables(stored):
         "cost": cost + ("" if set(rows) == set(ROWS) else " Not all rows were complete when this page was made; "
                         "`make laboratory` adds " +
                         ", ".join(f"*{r}*" for r in ROWS if r not in rows) + "."),
-        "search": table(["row", "rate (or inner rate / ν): held-out loss", "taken"], search),
+        "search": table(["row", "tried: held-out loss", "taken: η / ν / μ"], search),
         "samples": table(["row", "held-out loss", "against gradients", "KB sent, a peer and step", "times fewer"], samples),
         "longer": table(["row", f"{stored['steps']} steps", "against gradients", f"{stored['longer_steps']} steps",
                          "against gradients"], longer),
@@ -304,6 +206,7 @@ def tables(stored):
         "until": f"Within 2 % of the last loss of *{AIM}*, that is {target:.3f}:\n\n" + table(["row", *(f"{k}, s" for k in classes)], until),
         "use": table(["row", *classes], use),
         "links": links_table(),
+        **laboratory_claims.tables(stored["claims"], table, plus_minus),
     }
 
 
@@ -314,10 +217,10 @@ def links_table():
     rows = []
     for r in json.loads(path.read_text()):
         measured = statistics.median(r["measured"])
-        rows.append([r["link"], r["algorithm"], f"{r['message'] / 1e6:.2f}", f"{r['simulated']:.2f}",
+        rows.append([r["link"], r["algorithm"], f"{r['sent'] / 1e6:.2f}", f"{r['simulated']:.2f}",
                      f"{measured:.2f} ({min(r['measured']):.2f} to {max(r['measured']):.2f})",
                      f"{100 * (r['simulated'] / measured - 1):+.1f} %"])
-    return table(["link, Mbit/s", "message", "MB", "simulated, s", "measured, s", "error"], rows)
+    return table(["link, Mbit/s", "exchange", "MB a peer sends", "simulated, s", "measured, s", "error"], rows)
 
 
 def draw(args, stored):
@@ -348,17 +251,20 @@ def draw(args, stored):
             (HERE / "figures" / f"laboratory_{name}.svg").write_text((figures / f"{figure}.svg").read_text())
 
 
-def write(args):
-    """Every part of the page between <!-- NAME --> and <!-- end --> is replaced."""
-    stored = json.loads(STORED.read_text())
-    args.out.mkdir(parents=True, exist_ok=True)
-    draw(args, stored)
-    page = PAGE.read_text()
+def filled(page, stored):
+    """The page with every part between <!-- NAME --> and <!-- end --> made anew."""
     for name, text in tables(stored).items():
         begin, end = f"<!-- {name} -->", "\n<!-- end -->"
         at = page.index(begin) + len(begin)
         page = page[:at] + "\n" + text + page[page.index(end, at):]
-    PAGE.write_text(page)
+    return page
+
+
+def write(args):
+    stored = json.loads(STORED.read_text())
+    args.out.mkdir(parents=True, exist_ok=True)
+    draw(args, stored)
+    PAGE.write_text(filled(PAGE.read_text(), stored))
 
 
 def main():

@@ -8,7 +8,8 @@
        ...  <-[tbf down]
 
 Four processes of `potluck average` exchange tensors as large as an algorithm's message, and report how long each all-reduce
-took. `potluck lab run --timing` says how long it takes on the virtual clock. Takes root, `ip` and `tc`.
+took; where peers gather messages, four of `potluck train` report how long each round took. `potluck lab run --timing` says how
+long it takes on the virtual clock. Takes root, `ip` and `tc`.
 """
 
 import json
@@ -26,11 +27,14 @@ HERE = Path(__file__).resolve().parent
 STORED = HERE / "laboratory_links.json"
 PEERS, ROUNDS = 4, 3
 MODEL = {"base": "demo", "name": "wide", "dim": 320, "depth": 4, "heads": 5, "dim_head": 64}
+NARROWER = {**MODEL, "name": "narrower", "dim": 192, "heads": 3}  # where messages are gathered: newcomers download the state
 LINKS = {"ADSL, 10 up and 50 down": (10, 50), "cable, 25 up and 25 down": (25, 25)}
-ALGORITHMS = {  # of the laboratory; how the averager sends the same values
+ALGORITHMS = {  # of the laboratory; how the averager sends the same values, None: train gathers them
     "gradients": ({"algorithm": "gradients"}, "none"),
     "DiLoCo, 8 bit": ({"algorithm": "diloco", "outer": {"H": 1, "coding": "uniform8"}}, "uniform8"),
-    "SPARTA, 20 %": ({"algorithm": "partial", "outer": {"H": 1, "share": 0.2}}, "none"),
+    "SPARTA, 20 %, reduced": ({"algorithm": "partial", "all_reduce": 1, "outer": {"H": 1, "share": 0.2}}, "none"),
+    "SPARTA, 50 %": ({"algorithm": "partial", "outer": {"H": 1, "share": 0.5}}, None),
+    "NoLoCo": ({"algorithm": "noloco", "outer": {"H": 1}}, None),
 }
 # tc counts the headers of Ethernet, IP and TCP, too: 66 of a frame's 1,514 bytes. To the simulation they are a loss.
 HEADERS = 66 / 1514
@@ -84,54 +88,99 @@ def write_tensors(path, values):
     path.write_bytes(struct.pack("<Q", len(head)) + head + (one * (values // 256 + 1))[: 4 * values])
 
 
-def simulate(potluck, folder, keys, link):
-    """The seconds of one exchange on the virtual clock, and the bytes of a message."""
+def simulate(potluck, folder, name, link, peers=PEERS):
+    """The seconds of an exchange on the virtual clock, the bytes of a message, and how often a peer sends them."""
     file, model = folder / "run.json", folder / "model.json"
-    model.write_text(json.dumps(MODEL))
-    file.write_text(json.dumps({**keys, "model": str(model), "peers": PEERS, "steps": 3, "batch": 1, "pairs": 8, "held_out": 1,
+    model.write_text(json.dumps(NARROWER if ALGORITHMS[name][1] is None else MODEL))
+    file.write_text(json.dumps({**ALGORITHMS[name][0], "model": str(model), "peers": peers, "steps": 6, "batch": 1, "pairs": 8, "held_out": 1,
                                 "links": {"up_mbit": link[0], "down_mbit": link[1], "loss": HEADERS}}))
     subprocess.run([potluck, "lab", "run", str(file), "--out", str(folder / "lab"), "--timing", "--quiet"], check=True,
                    stdout=subprocess.DEVNULL)
     log = [json.loads(line) for line in open(folder / "lab" / "log.jsonl")]
     exchanges = [e for e in log if e["event"] == "exchanged"]
-    sent = sum(p["sent"] + p["cancelled"] for p in log[-1]["peers"])
-    return exchanges[0]["to"] - exchanges[0]["from"], sent / len(exchanges) / (2 * (PEERS - 1))
+    sent = sum(p["sent"] for p in log[-1]["peers"]) / peers
+    return statistics.median(e["to"] - e["from"] for e in exchanges), sent / len(exchanges)
+
+
+class Peers:
+    """A process in each namespace; the first line with an address is the others' entry. They end with the block."""
+
+    def __init__(self, network, folder):
+        self.network, self.folder, self.running, self.entry = network, folder, [], []
+
+    def start(self, k, *words):
+        out = open(self.folder / f"peer{len(self.running)}.jsonl", "w+")
+        words = ["ip", "netns", "exec", self.network.names[k], *map(str, words), "--json", "--listen",
+                 f"/ip4/10.78.0.{k + 1}/tcp/0", *self.entry]
+        self.running.append((subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT), Path(out.name)))
+        while not self.entry:
+            time.sleep(0.2)
+            found = re.search(r'"multiaddr": ?"([^"]+)"', Path(out.name).read_text())
+            if found:
+                self.entry = ["--join", found.group(1)]
+
+    def events(self, kind):
+        for _, path in self.running:
+            for line in path.read_text().splitlines():
+                if line.startswith("{") and line.endswith("}") and (e := json.loads(line)).get("event") == kind:
+                    yield e
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process, _ in self.running:
+            process.kill()
+            process.wait()
 
 
 def measure(potluck, folder, values, compression, link):
     """The seconds of each round's all-reduce, of its slowest peer; and the bytes that a peer sent."""
     tensors = folder / "tensors.safetensors"
     write_tensors(tensors, values)
-    with Network(*link) as network:
-        peers, join = [], []
-        try:
-            for k, name in enumerate(network.names):
-                out = open(folder / f"peer{k}.jsonl", "w+")
-                words = ["ip", "netns", "exec", name, potluck, "average", "--prefix", "lab", "--tensors", str(tensors),
-                         "--compression", compression, "--rounds", str(ROUNDS), "--group-size", str(PEERS), "--expect", str(PEERS),
-                         "--part-bytes", "131072",
-                         "--json", "--no-check", "--matchmaking-time", "20", "--allreduce-timeout", "300", "--timeout", "400",
-                         "--chunk-timeout", "60", "--threads", "1", "--listen", f"/ip4/10.78.0.{k + 1}/tcp/0", *join]
-                peers.append((subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT), out))
-                while not join:
-                    time.sleep(0.2)
-                    found = re.search(r'"multiaddr": ?"([^"]+)"', Path(out.name).read_text())
-                    if found:
-                        join = ["--join", found.group(1)]
-            for process, _ in peers:
-                process.wait(timeout=900)
-        finally:
-            for process, _ in peers:
-                process.kill()
-                process.wait()
-    rounds = {}
-    for _, out in peers:
-        for line in Path(out.name).read_text().splitlines():
-            if line.startswith("{") and (e := json.loads(line)).get("event") == "round":
-                if e["error"] or len(e["group"]) != PEERS:
-                    sys.exit(f"a round failed: {line}")
-                rounds.setdefault(e["number"], []).append(e)
+    with Network(*link) as network, Peers(network, folder) as peers:
+        for k in range(PEERS):
+            peers.start(k, potluck, "average", "--prefix", "lab", "--tensors", tensors, "--compression", compression, "--rounds", ROUNDS,
+                        "--group-size", PEERS, "--expect", PEERS, "--part-bytes", 131072, "--no-check", "--matchmaking-time", 20,
+                        "--allreduce-timeout", 300, "--timeout", 400, "--chunk-timeout", 60, "--threads", 1)
+        for process, _ in peers.running:
+            process.wait(timeout=900)
+        rounds = {}
+        for e in peers.events("round"):
+            if e["error"] or len(e["group"]) != PEERS:
+                sys.exit(f"a round failed: {e}")
+            rounds.setdefault(e["number"], []).append(e)
     return [max(e["allreduce_seconds"] for e in rounds[r]) for r in sorted(rounds)], rounds[min(rounds)][0]["bytes_out"]
+
+
+def measure_gather(potluck, folder, keys, link):
+    """How many peers of `potluck train` have gathered their messages, and the seconds of such rounds, of the slowest peer.
+
+    A peer that comes late misses rounds, so not all groups are whole: the first size of which ROUNDS rounds are complete counts."""
+    outer = dict(keys["outer"])
+    inner_steps, settings = outer.pop("H"), ",".join(f"{k}={v}" for k, v in outer.items())
+    with Network(*link) as network, Peers(network, folder) as peers:
+        peers.start(0, potluck, "peer", "--run", "lab")
+        for k in range(PEERS):
+            peers.start(k, potluck, "train", "--quiet", "--run", "lab", "--config", folder / "model.json", "--limit", 64, "--data-seed", k,
+                        "--threads", 1, "--algorithm", keys["algorithm"], "--inner-steps", inner_steps,
+                        *(("--algorithm-settings", settings) if settings else ()), "--target-batch", 4, "--batch", 4, "--slow", 10,
+                        "--steps", 10 ** 6, "--matchmaking-time", 10, "--averaging-timeout", 100, "--allreduce-timeout", 90,
+                        "--save-every", 0, "--no-check", "--out", folder / f"{link[0]}-{keys['algorithm']}-{k}")
+        began = time.time()
+        while time.time() - began < 600:
+            time.sleep(2)
+            rounds, complete = {}, {}
+            for e in peers.events("epoch"):
+                if not e["round_status"]:
+                    rounds.setdefault((e["round"], e["round_peers"]), []).append(e["round_seconds"])
+            for (_, members), seconds in rounds.items():
+                if len(seconds) == members:
+                    complete.setdefault(members, []).append(max(seconds))
+            for members, seconds in complete.items():
+                if len(seconds) >= ROUNDS and (members > 2 or keys["algorithm"] == "noloco"):
+                    return members, seconds[:ROUNDS]
+    sys.exit(f"{keys}: too few rounds in ten minutes: {complete}")
 
 
 def main():
@@ -141,13 +190,19 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for link_name, link in LINKS.items():
             for name, (keys, compression) in ALGORITHMS.items():
-                simulated, message = simulate(potluck, Path(folder), keys, link)
-                seconds, sent = measure(potluck, Path(folder), round(message / BYTES_PER_VALUE[compression]), compression, link)
-                row = {"link": link_name, "algorithm": name, "message": round(message), "sent": sent,
-                       "simulated": round(simulated, 3), "measured": [round(s, 3) for s in seconds]}
+                simulated, sent = simulate(potluck, Path(folder), name, link)
+                if compression:
+                    values = round(sent / (2 * (PEERS - 1) / PEERS) / BYTES_PER_VALUE[compression])
+                    members, (seconds, sent) = PEERS, measure(potluck, Path(folder), values, compression, link)
+                else:
+                    members, seconds = measure_gather(potluck, Path(folder), keys, link)
+                    if keys["algorithm"] != "noloco":
+                        simulated, sent = simulate(potluck, Path(folder), name, link, members)
+                row = {"link": link_name, "algorithm": name, "peers": members, "sent": round(sent), "simulated": round(simulated, 3),
+                       "measured": [round(s, 3) for s in seconds]}
                 rows.append(row)
+                STORED.write_text(json.dumps(rows, indent=1) + "\n")
                 print(row, f"error {simulated / statistics.median(seconds) - 1:+.1%}", flush=True)
-    STORED.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 POTLUCK = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build/potluck")
 sys.path.insert(0, str(ROOT / "paper"))
 import demo  # noqa: E402
+import laboratory  # noqa: E402
 import results  # noqa: E402
 
 counts = {"passed": 0, "failed": 0}
@@ -222,9 +224,52 @@ def first_pages(emoji, shards):
     says("paper/book/04-pictures.md", f"from the demo's model by the same functions: {small * small} image tokens")
 
 
+def laboratory_page():
+    """Its tables, and the sentences of "Published claims" that compare rows."""
+    stored, page = json.loads(read("paper/laboratory.json")), read("paper/laboratory.md")
+    made = laboratory.filled(page, stored)
+    differs = next((f"{a!r} here, {b!r} made" for a, b in zip(page.split("\n"), made.split("\n")) if a != b), "")
+    check("laboratory.md's tables are those of its stored files", page == made, differs or "another length")
+    rows, times = stored["rows"], stored["claims"]["times"]
+
+    def loss(row, longer=False):
+        return statistics.mean(rows[row]["longer"] if longer else [curve[-1] for curve in rows[row]["curves"]])
+
+    def above(row, other, longer=False):
+        return f"{abs(100 * (loss(row, longer) / loss(other, longer) - 1)):.0f} %"
+
+    def fewer(row):
+        return f"{rows['gradients']['bytes'][-1] / rows[row]['bytes'][-1]:.0f} times"
+    plain, published, small = "DiLoCo, H 16", "DiLoCo, H 16, published", "DiLoCo, H 16, 8 bit"
+    intellect, covenant, pairs = times["intellect"], times["covenant"], times["pairs"]
+    says("paper/laboratory.md",
+         f"H 16 in 8 bits sends {fewer(small)} less and ends {above(small, 'gradients')} above gradients, after four times as many "
+         f"steps {above(small, 'gradients', True)}; with the published outer step {above(published, 'gradients')[:-2]} and "
+         f"{above(published, 'gradients', True)}; H 40 sends {fewer('DiLoCo, H 40')} less and ends "
+         f"{above('DiLoCo, H 40', 'gradients')} above",
+         f"in E3M0 as good as DiLoCo in float32, {above('Streaming, H 16, E3M0', 'gradients')} above gradients, "
+         f"{fewer('Streaming, H 16, E3M0')} less traffic",
+         f"DiLoCo {loss(plain):.3f} in float32, {loss(small):.3f} in 8 bits, {loss('DiLoCo, H 16, E3M0'):.3f} in E3M0",
+         f"{intellect['300']['share']:.0f} % over 300 Mbit/s, an exchange takes {intellect['300']['seconds']:.0f} s; "
+         f"{intellect['1600']['share']:.0f} % over 1,600 Mbit/s",
+         f"{covenant['4300']['seconds']:.0f} s and {covenant['4300']['share']:.1f} % over 4.3 Gbit/s each way; over 1 Gbit/s "
+         f"{covenant['1000']['seconds']:.0f} s and {covenant['1000']['share']:.0f} %",
+         f"pairs {1000 * pairs['4'][1]:.0f} ms with 4, 16 or 64 peers, the all-reduce {1000 * pairs['4'][0]:.0f}, "
+         f"{1000 * pairs['16'][0]:.0f} and {1000 * pairs['64'][0]:.0f} ms",
+         f"{above('NoLoCo, H 16', published)} lower loss than DiLoCo with the published momentum, "
+         f"{above('NoLoCo, H 16', plain)} higher than with that of the search",
+         f"{above('DGC, 1 %', 'gradients')} above gradients at 1 %, {fewer('DGC, 1 %')} fewer bytes",
+         f"it converges, {above('delayed Nesterov, H 16', plain)} above DiLoCo",
+         f"(delayed, eager) end {above('delayed DiLoCo, H 16', plain)[:-2]} and {above('eager DiLoCo, H 16', plain)} above DiLoCo",
+         f"{above('SparseLoCo, H 16', plain)} above DiLoCo's, {above('SparseLoCo, H 16', published)} above that with the published outer step",
+         f"inside DiLoCo {above('DiLoCo, H 16, Muon', plain)} lower, after four times as many steps "
+         f"{above('DiLoCo, H 16, Muon', small, True)}")
+
+
 def main():
     result_rows()
     result_tables()
+    laboratory_page()
     sizes()
     first_pages(*demonstration())
     print(f"{counts['passed']} passed, {counts['failed']} failed, 0 skipped")
