@@ -48,26 +48,22 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *m, const str
 {
     const struct pl_backend *be = o->setup.be;
     size_t n = p->count * (size_t)p->m, kept = p->kept;
-    float *coef = be->alloc(n * sizeof *coef), *values = be->alloc(kept * sizeof *values);
-    int32_t *index = be->alloc(kept * sizeof *index), *at = pl_alloc(kept + 1, sizeof *at);
-    float *rest = pl_alloc(n, sizeof *rest);
-    int rc = coef && values && index && at && rest ? PL_OK : PL_ENOMEM;
+    float *coef = be->alloc(n * sizeof *coef), *rest = pl_alloc(n, sizeof *rest);
+    float *values = pl_alloc(kept, sizeof *values);
+    int32_t *at = pl_alloc(kept + 1, sizeof *at);
+    int rc = coef && values && at && rest ? PL_OK : PL_ENOMEM;
     /* coef = F_h^T m F_w for each chunk; the transform is orthonormal, so the largest coefficients
      * carry the largest share of |m|^2 */
-    if (!rc) rc = be->chunk_cut(coef, m, &p->chunks, 1);
-    if (!rc) rc = be->chunk_topk(index, values, coef, p->count, p->m, p->k);
-    if (!rc) rc = be->get(at, index, kept * sizeof *at);
+    if (!rc) rc = pl_chunks_largest(be, at, values, rest, m, &p->chunks, p->k, 1);
     /* 12 bits an index: two indices in three bytes, the last one paired with a 0 */
     if (!rc) rc = pl_pack12(out, at, (kept + 1) / 2 * 2);
-    if (!rc) rc = be->get(out + (kept + 1) / 2 * 3, values, kept * sizeof *values);
-    if (!rc) pl_little_endian(out + (kept + 1) / 2 * 3, sizeof *values, kept);
-    if (!rc) rc = be->get(rest, coef, n * sizeof *rest);
+    if (!rc) pl_copy_little(out + (kept + 1) / 2 * 3, values, sizeof *values, kept);
     for (size_t i = 0; !rc && i < kept; i++)
         rest[i / (size_t)p->k * (size_t)p->m + (size_t)at[i]] = 0;
     if (!rc) rc = be->put(coef, rest, n * sizeof *rest);
     if (!rc) rc = be->chunk_paste(m, coef, &p->chunks, 1);
-    be->free(coef), be->free(values), be->free(index);
-    pl_free(at), pl_free(rest);
+    be->free(coef);
+    pl_free(at), pl_free(rest), pl_free(values);
     return rc;
 }
 

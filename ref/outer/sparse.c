@@ -192,3 +192,19 @@ int pl_median_factors(double *factor, const double *norm, int n)
     pl_free(sorted);
     return PL_OK;
 }
+
+int pl_chunks_largest(const struct pl_backend *be, int32_t *index, float *value, float *all,
+                      const float *x, const struct pl_chunks *c, int k, int dct)
+{
+    const size_t count = pl_chunks_count(c), m = pl_chunk_entries(c), kept = count * (size_t)k;
+    float *cut = be->alloc(count * m * sizeof *cut), *values = be->alloc(kept * sizeof *values);
+    int32_t *at = be->alloc(kept * sizeof *at);
+    int rc = cut && values && at ? PL_OK : PL_ENOMEM;
+    if (!rc) rc = be->chunk_cut(cut, x, c, dct);
+    if (!rc) rc = be->chunk_topk(at, values, cut, count, (int)m, k);
+    if (!rc) rc = be->get(index, at, kept * sizeof *index);
+    if (!rc) rc = be->get(value, values, kept * sizeof *value);
+    if (!rc) rc = be->get(all, cut, count * m * sizeof *all);
+    be->free(cut), be->free(values), be->free(at);
+    return rc;
+}

@@ -4,6 +4,7 @@
 #ifndef PL_SPARSE_H
 #define PL_SPARSE_H
 
+#include "../backend.h"
 #include "chunks.h"
 
 #ifdef __cplusplus
@@ -64,6 +65,12 @@ void pl_sparse_mean(float *mean, const double *sum, const uint16_t *senders, siz
 /* min(1, median / (norm + 1e-8)) of each of n norms; the median is the lower of the two in the
  * middle. PL_ENOMEM without memory. */
 int pl_median_factors(double *factor, const double *norm, int n);
+
+/* What is to be sent of x (n, the backend's): all its chunks, all (n), as chunk_cut makes them, and
+ * the k largest entries of each, index and value (chunks, k). The last three are the host's.
+ * PL_OK, PL_ENOMEM or PL_EDEVICE. */
+int pl_chunks_largest(const struct pl_backend *be, int32_t *index, float *value, float *all,
+                      const float *x, const struct pl_chunks *c, int k, int dct);
 
 #ifdef __cplusplus
 }

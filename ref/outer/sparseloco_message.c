@@ -49,17 +49,13 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *e, const str
 {
     const struct pl_backend *be = o->setup.be;
     size_t n = p->count * (size_t)p->m, kept = p->count * (size_t)p->k;
-    float *cut = be->alloc(n * sizeof *cut), *values = be->alloc(kept * sizeof *values);
-    int32_t *index = be->alloc(kept * sizeof *index), *at = pl_alloc(kept, sizeof *at);
-    float *v = pl_alloc(kept, sizeof *v), *rest = pl_alloc(n, sizeof *rest), level[BINS];
+    float *cut = be->alloc(n * sizeof *cut), level[BINS];
+    float *v = pl_alloc(kept, sizeof *v), *rest = pl_alloc(n, sizeof *rest);
+    int32_t *at = pl_alloc(kept, sizeof *at);
     uint8_t *codes = pl_alloc(kept, 1);
     struct pl_sparse_levels levels;
-    int rc = cut && values && index && at && v && rest && codes ? PL_OK : PL_ENOMEM;
-    if (!rc) rc = be->chunk_cut(cut, e, &p->chunks, 0);
-    if (!rc) rc = be->chunk_topk(index, values, cut, p->count, p->m, p->k);
-    if (!rc) rc = be->get(at, index, kept * sizeof *at);
-    if (!rc) rc = be->get(v, values, kept * sizeof *v);
-    if (!rc) rc = be->get(rest, cut, n * sizeof *rest);
+    int rc = cut && at && v && rest && codes ? PL_OK : PL_ENOMEM;
+    if (!rc) rc = pl_chunks_largest(be, at, v, rest, e, &p->chunks, p->k, 0);
     /* two bits a value: the bin of v among 4 equal ones over +-3 deviations, and the bin's mean is
      * its level */
     if (!rc) rc = pl_sparse_quantize(codes, &levels, v, kept, BINS, RANGE);
@@ -70,7 +66,7 @@ static int send_part(const struct pl_outer *o, uint8_t *out, float *e, const str
         rest[i / (size_t)p->k * (size_t)p->m + (size_t)at[i]] -= level[codes[i]];
     if (!rc) rc = be->put(cut, rest, n * sizeof *rest);
     if (!rc) rc = be->chunk_paste(e, cut, &p->chunks, 0);
-    be->free(cut), be->free(values), be->free(index);
+    be->free(cut);
     pl_free(at), pl_free(v), pl_free(rest), pl_free(codes);
     return rc;
 }
