@@ -100,9 +100,18 @@ static void two_bytes_a_value_in_float16(void **state)
     two_peers("float16", 2);
 }
 
+/* And the table of 256 float32, once: the gradient is a single part, so each peer sends either its
+ * values or their mean. */
+static void one_byte_a_value_in_uniform8(void **state)
+{
+    (void)state;
+    two_peers("uniform8", 1 + 1024.0 / N);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(four_bytes_a_value),
-                                        cmocka_unit_test(two_bytes_a_value_in_float16) };
+                                        cmocka_unit_test(two_bytes_a_value_in_float16),
+                                        cmocka_unit_test(one_byte_a_value_in_uniform8) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

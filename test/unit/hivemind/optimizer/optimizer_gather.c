@@ -4,11 +4,12 @@
  * formula. */
 #include "test/unit/hivemind/optimizer/gather_world.h"
 
-#define LOCAL 3 /* the first algorithms have local steps */
+#define LOCAL 4 /* the first algorithms have local steps */
 
 static const struct algorithm algorithms[] = {
     { "sparseloco", "topk=4,chunk=4", 0 },
     { "delayed_nesterov", "N=2,coding=e3m0", 0 },
+    { "delayed_nesterov", "N=2,coding=uniform8", 0 },
     { "noloco", "gamma=0.5", 1 },
     { "partial", "share=0.25", 1 },
     { "demo", "topk=3,chunk=8,weight_decay=0.01", 0 },

@@ -4,7 +4,7 @@
 #include "test/unit/hivemind/optimizer/gather_world.h"
 
 static const struct algorithm overlapped[] = {
-    { "streaming", "fragments=2,tau=1,alpha=0.25", 0 },
+    { "streaming", "fragments=2,tau=1,alpha=0.25,coding=uniform8", 0 },
     { "delayed", "coding=e3m0", 0 },
     { "eager", "", 1 },
     { "delayed_gradients", "", 0 },
