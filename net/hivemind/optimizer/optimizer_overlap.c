@@ -29,8 +29,8 @@ void overlap_close(struct pl_collaborative *c)
 static void fail_exchange(struct pl_collaborative *c, const struct training_round *round)
 {
     struct pl_err why;
-    pl_fail(&why, PL_OK, "no step %lld: %.300s; our message is lost", (long long)c->epoch,
-            round->why.text);
+    pl_fail(&why, PL_OK, "no step %lld: %.300s; it brings nothing from the others",
+            (long long)c->epoch, round->why.text);
     collaborative_warn(c, why.text);
     training_enter(c->training, c->epoch);
     if (c->now.samples) training_add(c->training, c->now.samples, 0);
