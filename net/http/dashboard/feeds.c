@@ -200,14 +200,13 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count,
         char id[PEER_ID_TEXT_MAX], name[20];
         if (*a->peer) peer_id_from_text(&peer, a->peer, strlen(a->peer));
         names(id, name, a->key, &peer);
-        json_array_append_new(list,
-                              json_pack("{s:i, s:s, s:s?, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o}",
-                                        "rank", (int)i + 1, "name", name, "called",
-                                        *a->name ? a->name : NULL, "id", id, "key", a->key,
-                                        "samples", (json_int_t)a->samples, "steps",
-                                        (json_int_t)a->steps, "seconds", number_of(a->seconds),
-                                        "first", number_of(a->first), "last", number_of(a->last),
-                                        "span", span_json(a->key, points, point_count)));
+        json_array_append_new(list, json_pack("{s:i, s:s, s:s?, s:s, s:s, s:I, s:o, s:o, s:o, s:o}",
+                                              "rank", (int)i + 1, "name", name, "called",
+                                              *a->name ? a->name : NULL, "id", id, "key", a->key,
+                                              "samples", (json_int_t)a->samples, "seconds",
+                                              number_of(a->seconds), "first", number_of(a->first),
+                                              "last", number_of(a->last), "span",
+                                              span_json(a->key, points, point_count)));
     }
     return list;
 }

@@ -2,7 +2,7 @@
  * leaderboard.
  *
  *   point     one row for each update: time, step, loss, speed, ...; the oldest rows go first
- *   account   one row for each signing key: samples, steps, seconds
+ *   account   one row for each signing key: samples, seconds
  *             (counted: the peer's own count when it was last seen)
  *   tally     one row for each key: counts, which restart at 0 with the peer, as growing totals
  *   lane      rows for the keys with the most samples: the spans of time that each has spent
@@ -22,7 +22,7 @@
 #include <string.h>
 
 #define APPLICATION 0x706f746c /* "potl": in the file's header, so that others' files are known */
-#define VERSION 5
+#define VERSION 6
 
 enum statement {
     ADD,
@@ -59,14 +59,13 @@ static const char *const sql[STATEMENTS] = {
     /* The largest report of a step counts; `part` holds the samples already counted for the present
      * step. */
     [REPORT] =
-        "INSERT INTO account (key, peer, samples, steps, last_step, seconds, first, last, part, "
-        "part_s) VALUES (?1, ?2, ?5, 1, ?4, ?6, ?3, ?3, ?5, ?6) ON CONFLICT (key) DO UPDATE SET "
+        "INSERT INTO account (key, peer, samples, last_step, seconds, first, last, part, "
+        "part_s) VALUES (?1, ?2, ?5, ?4, ?6, ?3, ?3, ?5, ?6) ON CONFLICT (key) DO UPDATE SET "
         "peer = CASE WHEN ?2 = '' THEN peer ELSE ?2 END, "
         "samples = samples + CASE WHEN counted > 0 THEN 0 WHEN ?4 > last_step THEN ?5 "
         "WHEN ?4 = last_step AND ?5 > part THEN ?5 - part ELSE 0 END, "
         "seconds = seconds + CASE WHEN counted > 0 THEN 0 WHEN ?4 > last_step THEN ?6 "
         "WHEN ?4 = last_step AND ?5 > part THEN max(0, ?6 - part_s) ELSE 0 END, "
-        "steps = steps + (?4 > last_step), "
         "part = CASE WHEN ?4 > last_step THEN ?5 WHEN ?4 = last_step THEN max(part, ?5) "
         "ELSE part END, "
         "part_s = CASE WHEN ?4 > last_step THEN ?6 WHEN ?4 = last_step THEN max(part_s, ?6) "
@@ -86,9 +85,8 @@ static const char *const sql[STATEMENTS] = {
                "(SELECT min(time) AS t0, max(time) AS t1 FROM point) "
                "GROUP BY min(?1 - 1, CAST((time - t0) * ?1 / max(t1 - t0, 1e-9) AS INTEGER)) "
                "ORDER BY 1 LIMIT ?1",
-    [BOARD] =
-        "SELECT key, peer, samples, steps, last_step, seconds, first, last, name FROM account "
-        "ORDER BY samples DESC, key LIMIT ?",
+    [BOARD] = "SELECT key, peer, samples, last_step, seconds, first, last, name FROM account "
+              "ORDER BY samples DESC, key LIMIT ?",
     [SIZES] = "SELECT (SELECT count(*) FROM point), (SELECT count(*) FROM account)",
     [SPEND] = "INSERT INTO lane SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE ?1 IN "
               "(SELECT key FROM account ORDER BY samples DESC LIMIT ?7) AND NOT EXISTS "
@@ -133,6 +131,7 @@ static const char *const schema[VERSION] = {
     "CREATE TABLE lane (key TEXT NOT NULL, time REAL NOT NULL, computed INTEGER NOT NULL,"
     " waited INTEGER NOT NULL, averaged INTEGER NOT NULL, shared INTEGER NOT NULL);"
     "CREATE INDEX lane_time ON lane (key, time);",
+    "ALTER TABLE account DROP COLUMN steps;", /* those that a poll has seen: no count of anything */
 };
 
 struct history {
@@ -386,12 +385,11 @@ int history_board(struct history *h, struct history_account *out, size_t capacit
         text(a->key, s, 0);
         text(a->peer, s, 1);
         a->samples = sqlite3_column_int64(s, 2);
-        a->steps = sqlite3_column_int64(s, 3);
-        a->last_step = sqlite3_column_int64(s, 4);
-        a->seconds = sqlite3_column_double(s, 5);
-        a->first = sqlite3_column_double(s, 6);
-        a->last = sqlite3_column_double(s, 7);
-        text(a->name, s, 8);
+        a->last_step = sqlite3_column_int64(s, 3);
+        a->seconds = sqlite3_column_double(s, 4);
+        a->first = sqlite3_column_double(s, 5);
+        a->last = sqlite3_column_double(s, 6);
+        text(a->name, s, 7);
     }
     return end_rows(h, s, step, err);
 }

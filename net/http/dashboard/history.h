@@ -48,7 +48,7 @@ struct history_span_point {
 struct history_account {
     char key[HISTORY_KEY_MAX + 1], peer[HISTORY_KEY_MAX + 1]; /* peer: its id, "" if not known */
     char name[HISTORY_KEY_MAX + 1]; /* what its owner calls the peer; "": nothing */
-    int64_t samples, steps, last_step;
+    int64_t samples, last_step;
     double seconds;     /* samples / samples a second of their time */
     double first, last; /* seen */
 };

@@ -30,14 +30,12 @@ static void accounts_count_a_step_once(void **state)
     a = account_of(h, "k");
     assert_int_equal(a.samples, 50);
     assert_true(a.seconds == 25);
-    assert_int_equal(a.steps, 1);
     assert_string_equal(a.peer, "Qm");
     history_report(h, "k", "", 130, 4, 1000, 2, NULL); /* an older one */
     history_report(h, "k", "", 140, 6, 10, 0, NULL);   /* no speed: no time */
     a = account_of(h, "k");
     assert_int_equal(a.samples, 60);
     assert_true(a.seconds == 25);
-    assert_int_equal(a.steps, 2);
     assert_int_equal(a.last_step, 6);
     assert_string_equal(a.peer, "Qm");
     assert_true(a.first == 100 && a.last == 140);
@@ -126,11 +124,9 @@ static void accounts_grow_by_the_peers_own_counts(void **state)
     a = account_of(h, "k");
     assert_int_equal(a.samples, 68);
     assert_true(a.seconds == 5);
-    history_report(h, "k", "", 110, 6, 1000, 2,
-                   NULL); /* reports still count steps, but no samples */
+    history_report(h, "k", "", 110, 6, 1000, 2, NULL); /* reports count no samples any more */
     a = account_of(h, "k");
     assert_int_equal(a.samples, 68);
-    assert_int_equal(a.steps, 2);
     assert_true(a.seconds == 5);
     history_count(h, "unknown", 8, 1, NULL);
     assert_int_equal(account_of(h, "unknown").samples, -1);
@@ -315,6 +311,8 @@ static void change(const char *path, const char *sql)
 
 static void files_of_other_versions(void **state)
 {
+    static const char v5[] = "ALTER TABLE account ADD COLUMN steps INTEGER NOT NULL DEFAULT 0;"
+                             "PRAGMA user_version = 5;";
     static const char v4[] = "DROP TABLE lane; PRAGMA user_version = 4;";
     static const char v3[] = "ALTER TABLE account DROP COLUMN name; PRAGMA user_version = 3;";
     static const char v2[] = "ALTER TABLE account DROP COLUMN counted;"
@@ -323,9 +321,11 @@ static void files_of_other_versions(void **state)
         "DROP TABLE tally; ALTER TABLE point DROP COLUMN held_out;"
         "ALTER TABLE point DROP COLUMN sent; ALTER TABLE point DROP COLUMN failed;"
         "PRAGMA user_version = 1;";
-    static const char *const older[][4] = {
-        { v4, "", "", "" }, { v4, v3, "", "" }, { v4, v3, v2, "" }, { v4, v3, v2, v1 }
-    };
+    static const char *const older[][5] = { { v5, "", "", "", "" },
+                                            { v5, v4, "", "", "" },
+                                            { v5, v4, v3, "", "" },
+                                            { v5, v4, v3, v2, "" },
+                                            { v5, v4, v3, v2, v1 } };
     char folder[] = "/tmp/potluck-history-XXXXXX", *path;
     const struct history_point p = { .time = 1, .loss = 3 };
     struct history *h;
@@ -336,7 +336,7 @@ static void files_of_other_versions(void **state)
     assert_int_equal(history_report(h, "k", "", 1, 1, 7, 1, NULL), PL_OK);
     history_close(h);
     for (size_t i = 0; i < PL_COUNT(older); i++) {
-        for (int k = 0; k < 4; k++) change(path, older[i][k]);
+        for (int k = 0; k < 5; k++) change(path, older[i][k]);
         assert_int_equal(history_open(&h, path, "a run", &err), PL_OK);
         assert_int_equal(account_of(h, "k").samples, 7); /* accounts of the old file stay */
         assert_int_equal(history_add(h, &p, NULL), PL_OK);
@@ -346,12 +346,12 @@ static void files_of_other_versions(void **state)
         assert_int_equal(history_open(&h, path, "a run", &err), PL_OK); /* once is enough */
         history_close(h);
     }
-    change(path, "PRAGMA user_version = 6");
+    change(path, "PRAGMA user_version = 7");
     assert_int_equal(history_open(&h, path, "a run", &err), PL_EFORMAT);
-    assert_non_null(strstr(err.text, "version 6, expected 5"));
+    assert_non_null(strstr(err.text, "version 7, expected 6"));
     change(path, "PRAGMA user_version = 0");
     assert_int_equal(history_open(&h, path, "a run", &err), PL_EFORMAT);
-    change(path, "PRAGMA user_version = 5; PRAGMA application_id = 7");
+    change(path, "PRAGMA user_version = 6; PRAGMA application_id = 7");
     assert_int_equal(history_open(&h, path, "a run", &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "not a history database of a run"));
     unlink(path);
