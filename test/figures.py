@@ -240,6 +240,12 @@ def laboratory_page():
 
     def fewer(row):
         return f"{rows['gradients']['bytes'][-1] / rows[row]['bytes'][-1]:.0f} times"
+
+    def sent(row, other, entry):
+        """The share of the entries that a message holds, `entry` bytes each: it goes to three others, and the other row's
+        float32 values to reducers, 1.5 times."""
+        return f"{100 * rows[row]['bytes'][-1] / 3 / (rows[other]['bytes'][-1] / 1.5) * 4 / entry:.0f} %"
+
     plain, published, small = "DiLoCo, H 16", "DiLoCo, H 16, published", "DiLoCo, H 16, 8 bit"
     intellect, covenant, pairs = times["intellect"], times["covenant"], times["pairs"]
     says("paper/laboratory.md",
@@ -259,6 +265,10 @@ def laboratory_page():
          f"{above('NoLoCo, H 16', published)} lower loss than DiLoCo with the published momentum, "
          f"{above('NoLoCo, H 16', plain)} higher than with that of the search",
          f"{above('DGC, 1 %', 'gradients')} above gradients at 1 %, {fewer('DGC, 1 %')} fewer bytes",
+         f"SparseLoCo sends {sent('SparseLoCo, H 16', plain, 1.75)} of the entries",
+         f"so {sent('SparseLoCo, H 16', plain, 1.75)} of the entries are sent. Of most",
+         f"DeMo {sent('DeMo, 32 of 32 x 32', 'gradients', 5.5)} of the coefficients",
+         f"every peer sends {sent('DeMo, 32 of 32 x 32', 'gradients', 5.5)} of its coefficients",
          f"it converges, {above('delayed Nesterov, H 16', plain)} above DiLoCo",
          f"(delayed, eager) end {above('delayed DiLoCo, H 16', plain)[:-2]} and {above('eager DiLoCo, H 16', plain)} above DiLoCo",
          f"{above('SparseLoCo, H 16', plain)} above DiLoCo's, {above('SparseLoCo, H 16', published)} above that with the published outer step",
