@@ -508,7 +508,7 @@ def training():
     with Program("train", *words, *without, "--name", NAME, "--dash", "--out", folder + "/a") as first:
         entry = first.event("listening")["multiaddr"]
         url = first.event("serving")["url"]
-        with Program("train", *words, "--data-seed", "2", "--client-mode", "--join", entry, "--out", folder + "/b"):
+        with Program("train", *words, "--data-seed", "2", "--client-mode", "--join", entry, "--out", folder + "/b") as second:
             def ready():
                 state = seen(url)
                 return state if state and state["peers"] == 2 and state["rounds"]["good"] >= 2 and state["held_out"] else None
@@ -574,6 +574,9 @@ def training():
                 step("and the console is silent", not complaints(browser), complaints(browser))
                 shoot(browser, "training", True)
                 axe_on(browser, "a training's page", (320, "light"), (1280, "dark"))
+                second.process.kill()
+                step("a peer that was killed is behind the others, not joining them", wait_for(lambda: "behind" in browser.execute_script(
+                    "return [...document.querySelectorAll('#peers td')].map(e => e.textContent)")))
             finally:
                 browser.quit()
     shutil.rmtree(folder)

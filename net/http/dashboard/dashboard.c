@@ -261,7 +261,7 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
         to->step = view.epoch > to->step ? view.epoch : to->step;
         to->samples = view.samples;
         to->samples_per_second = rate;
-        to->peers = view.peers > sums.peers ? view.peers : sums.peers;
+        to->peers = view.peers; /* metrics outlive a peer that was killed by ten minutes */
         to->clients = view.clients;
         to->eta = view.eta - now;
         if (!searching && (double)view.samples >= d->target) to->phase = FEED_AVERAGING;

@@ -101,7 +101,8 @@ function stateOf(p) {
     if (p.state === "quiet") return total && p.step >= total ? ["ended", "state off", "has made the run's last step"] :
         ["gone", "state off", "has reported no progress for a minute: it was stopped, or has lost its connection"];
     if (now - p.seen > REPORTS + 15) return ["stale", "state off", "has missed a report: peers report every " + REPORTS + " s"];
-    if (p.step !== null && root.dataset.step - p.step > 1) return ["joining", "state half", "has not caught up with the others' step yet"];
+    if (p.step !== null && root.dataset.step - p.step > 1) return p.rounds ? ["behind", "state half", "was in rounds, and is behind the others' step: slow, or stopped"] :
+        ["joining", "state half", "has not caught up with the others' step yet"];
     if (p.reachability === "relayed" || p.relayed) return ["relayed", "state half", "others call it through a relay"];
     if (p.state === "client" || p.reachability === "none") return ["client", "state half", "behind NAT: it can connect to others, they cannot connect to it"];
     if (p.answers === false) return ["no answer", "state off", "says that it can be called, but does not answer this page"];

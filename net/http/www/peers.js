@@ -20,7 +20,7 @@ function health(peers, stateOf, rounds) {
     at("h-direct").textContent = sum("direct", "reachable") + " of " + active;
     at("h-relayed").textContent = sum("relayed");
     at("h-client").textContent = sum("client");
-    at("h-late").textContent = sum("stale", "joining", "no answer");
+    at("h-late").textContent = sum("stale", "joining", "behind", "no answer");
     at("h-failed").textContent = tries > 0 ? +(100 * rounds.failed / tries).toPrecision(2) + " %" : "–";
     at("h-failed").title = tries > 0 ? rounds.failed + " of " + tries + " rounds" : "";
 }

@@ -108,6 +108,32 @@ static void a_run_without_peers_is_not_live(void **state)
     http_server_close(s);
 }
 
+/* A peer that was killed leaves metrics behind: it is active no more once its progress expires. */
+static void the_dead_are_not_active(void **state)
+{
+    struct dashboard_metrics m[] = { metrics("aa", 40, 8, 16, 2, 1),
+                                     metrics("cc", 38, 8, 16, 2, 1) };
+    struct dashboard_progress p[] = { progress("aa", 40, 300, 3, 0),
+                                      progress("cc", 38, 300, 3, 0) };
+    struct dashboard_snapshot snapshot = {
+        .time = 1000, .metrics = m, .metrics_count = 2, .progress = p, .progress_count = 2
+    };
+    struct dashboard_options o = { .run = "r", .target_batch = 16 };
+    struct http_server *s;
+    struct dashboard *d;
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
+    for (int active = 2; active; active--) {
+        char *text;
+        snapshot.progress_count = (size_t)active;
+        text = state_after(d, http_server_port(s), &snapshot);
+        assert_true(real(text, "peers") == active);
+        free(text);
+    }
+    dashboard_close(d);
+    http_server_close(s);
+}
+
 /* What page and Prometheus say of a rate after the end is what was made, not what peers could do. */
 static void the_mean_outlives_the_run(void **state)
 {
@@ -293,6 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pace_is_that_of_the_wall_clock),
         cmocka_unit_test(a_run_without_peers_is_not_live),
+        cmocka_unit_test(the_dead_are_not_active),
         cmocka_unit_test(the_mean_outlives_the_run),
         cmocka_unit_test(a_log_grows_silent),
         cmocka_unit_test_setup_teardown(figures_need_time_and_a_step, no_points, no_points),
