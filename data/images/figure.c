@@ -81,14 +81,33 @@ static void tick(FILE *out, const struct axis *a, double value, const char *labe
                 LEFT, at, WIDTH - RIGHT, LEFT - 6, at + 4, label);
 }
 
+/* Powers of ten; within fewer than two of them multiples, too, since one figure shows no scale. */
+static void log_ticks(FILE *out, const struct axis *a, int is_x, int low)
+{
+    const double span = a->high - a->low, step = fmax(1, ceil(span / 8));
+    char label[32];
+    for (double t = floor(a->low / step) * step; t <= a->high + 1e-9; t += step)
+        for (int m = 1; m < 10; m++) {
+            const int is_marked = m == 1 || span < 0.7 || (span < 2 && (m == 2 || m == 5));
+            const double at = t + log10(m);
+            if (!is_marked || at < a->low - 1e-9 || at > a->high + 1e-9) continue;
+            snprintf(label, sizeof label, "%de%g", m, t);
+            tick(out, a, m * pow(10, t), label, is_x, low);
+        }
+}
+
 static void ticks(FILE *out, const struct axis *a, int is_x, int low)
 {
-    double step = a->is_log ? fmax(1, ceil((a->high - a->low) / 8)) : tick_of(a->high - a->low);
+    double step = tick_of(a->high - a->low);
     char label[32];
+    if (a->is_log) {
+        log_ticks(out, a, is_x, low);
+        return;
+    }
     for (double t = ceil(a->low / step - 1e-9) * step; t <= a->high + 1e-9 * step; t += step) {
         double value = fabs(t) < 1e-9 * step ? 0 : t;
-        snprintf(label, sizeof label, a->is_log ? "1e%g" : "%g", value);
-        tick(out, a, a->is_log ? pow(10, value) : value, label, is_x, low);
+        snprintf(label, sizeof label, "%g", value);
+        tick(out, a, value, label, is_x, low);
     }
 }
 

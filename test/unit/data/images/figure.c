@@ -145,6 +145,23 @@ static void lines_on_logarithmic_axes(void **state)
     expect_tick("1e2", p[2][0]);
 }
 
+/* Within a decade there are figures enough to see its scale. */
+static void short_logarithmic_axes(void **state)
+{
+    static const double x[][3] = { { 4, 20, 80 }, { 3, 4, 7 } }, y[] = { 1, 2, 3 };
+    const struct figure f = { .title = "t", .x_label = "", .y_label = "", .log_x = 1 };
+    for (int k = 0; k < 2; k++) {
+        const struct figure_line line = { "l", x[k], y, 3 };
+        double p[3][2];
+        if (k) free(svg), assert_int_equal(begin(NULL), 0);
+        figure_lines(out, &f, &line, 1);
+        expect_well_formed();
+        assert_int_equal(points_of(0, p, 3), 3);
+        expect_tick(k ? "4e0" : "2e1", p[1][0]);
+        expect_text(k ? "6e0" : "5e1");
+    }
+}
+
 /* One value, or none, still has axes. */
 static void figures_without_a_range(void **state)
 {
@@ -233,8 +250,10 @@ static void pictures_in_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(lines_on_linear_axes), TEST(lines_on_logarithmic_axes), TEST(figures_without_a_range),
-        TEST(bars_over_time),       TEST(text_stays_text),           TEST(pictures_in_rows),
+        TEST(lines_on_linear_axes),   TEST(lines_on_logarithmic_axes),
+        TEST(short_logarithmic_axes), TEST(figures_without_a_range),
+        TEST(bars_over_time),         TEST(text_stays_text),
+        TEST(pictures_in_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
