@@ -166,10 +166,11 @@ int pl_pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t 
         n = row->caption_bytes < CAPTION_BYTES_MAX ? row->caption_bytes : CAPTION_BYTES_MAX;
     int rc;
     if (row->code_bytes != 2 * (size_t)p->o.cells)
-        return pl_fail(err, PL_EFORMAT,
-                       "%s: row %llu: code of %zu bytes; %d codes of 2 bytes were "
-                       "expected",
-                       p->name[shard], (unsigned long long)at, row->code_bytes, p->o.cells);
+        return pl_fail(
+            err, PL_EFORMAT,
+            "%s: row %llu: code of %zu bytes; %d codes of 2 bytes were expected, one for "
+            "each image token of the model (potluck prepare --side makes fewer or more)",
+            p->name[shard], (unsigned long long)at, row->code_bytes, p->o.cells);
     for (size_t i = 0; i < (size_t)p->o.cells; i++) {
         int code = shard_code(row->code, i);
         if (code < 0 || code >= p->o.codes)

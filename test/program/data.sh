@@ -80,6 +80,15 @@ if [ -f data/demo/codec.safetensors ]; then
     run show "$work/o/shard-00000.parquet"
     check "prepare: one row" grep -q '1 row in 1 row group,' "$work/out"
     check "prepare: original size" grep -q 'original_width: 61' "$work/out"
+    # The guide's way: pictures with their captions next to them, as many image tokens as the model has.
+    mkdir "$work/images"
+    for n in palette gray; do
+        cp test/golden/clip/images/$n.png "$work/images/" && echo "a picture, $n" >"$work/images/$n.txt"
+    done
+    run prepare --data "$work/images" --codec data/demo/codec.safetensors --side 128 --out "$work/shards"
+    train() { run train --data "$work/shards" --config $1 --steps 1 --batch 2 --target-batch 2 --out "$work/$1"; }
+    train small; check "prepare --side 128: --config small trains" [ $status -eq 0 -a -e "$work/small/checkpoint-000001.safetensors" ]
+    train demo; check "other models say what to change" grep -q '64 codes of 2 bytes were expected.*prepare --side' "$work/err"
 fi
 
 finish
