@@ -180,6 +180,14 @@ static int check_output(const char *path, struct pl_err *err)
 static void show_next(const struct new_run *r, const struct run_manifest *m)
 {
     char word[ANSWER_MAX];
+    struct pl_dalle_config demo;
+    if (m->data_count && !strcmp(m->data[0], "demo") &&
+        !pl_dalle_config_named(&demo, "demo", NULL) && m->config.F != demo.F)
+        fprintf(
+            stderr,
+            "potluck new-run: warning: the demo's shards have %d image tokens, this model takes "
+            "%d: give shards of its own with --data\n",
+            demo.F * demo.F, m->config.F * m->config.F);
     if (!m->data_count)
         fputs("the run names no data: each peer gives its own shards with --data\n", stderr);
     if (!strcmp(r->out, "-")) return;

@@ -24,6 +24,8 @@ mkdir "$work/own" && cp $DEMO/*-00000.parquet "$work/own/"
 check "a path of this machine is not published" sh -c '! grep -q parquet "$0" && ! grep -q "$1" "$0" && grep -q "\"data\": \[\]" "$0"' "$work/own.json" "$work"
 check "its codec is" grep -q '"codec": "41bbb66f"' "$work/own.json"
 check "which is reported" grep -q 'each peer gives its own shards with --data' "$work/err"
+check "and that a model does not fit the demo's shards" sh -c '"$0" new-run --run x --config small --out - 2>&1 >"$1/x.json" |
+    grep -q "shards have 64 image tokens, this model takes 256"' "$POTLUCK" "$work"
 refuses 2 'peers bring their own data: --data PATH is needed' "$POTLUCK" train --manifest "$work/own.json" --out "$work/none"
 "$POTLUCK" new-run --run d --algorithm diloco --inner-steps 30 --steps 100 --out - >"$work/d.json" 2>/dev/null
 check "steps are whole outer ones" grep -q '"steps": 120' "$work/d.json"
