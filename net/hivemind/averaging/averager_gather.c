@@ -94,6 +94,18 @@ static int has_others(const struct averager *a)
     return 0;
 }
 
+/* Most of the peers that were expected have stepped without us, as in claims.h. Fewer do not count:
+ * those that are left may still make our step with us. */
+static int is_behind(const struct averager *a)
+{
+    const struct averager_gather *g = &a->gather;
+    size_t ahead = 0, expected = a->call.step.expected;
+    if (expected < g->count) expected = g->count;
+    if (a->o.target_size && expected > a->o.target_size) expected = a->o.target_size;
+    for (size_t i = 0; i < g->count; i++) ahead += (size_t)g->fetch[i].is_ahead;
+    return 2 * ahead > expected - 1;
+}
+
 /* All are here. values_out: uncompressed, this peer would have sent all of its values to each
  * groupmate; the dashboard's ratio compares that with bytes_out. */
 static void finish_round(struct averager *a)
@@ -108,10 +120,14 @@ static void finish_round(struct averager *a)
         for (size_t t = 0; t < a->o.tensors; t++) report->values_out += a->tensors.elements[t];
     }
     report->bytes_out += (size_t)g->sent;
-    if (has_others(a)) end_round(a, PL_OK);
-    else
-        end_round(a, pl_fail(&a->call.why, PL_EIO,
-                             "averaging: all of the others are at another epoch"));
+    if (has_others(a)) {
+        end_round(a, PL_OK);
+        return;
+    }
+    /* No other group takes this message: the caller is to take a state instead of searching on. */
+    if (is_behind(a) && a->call.ending == ENDING_IN_TIME) a->call.ending = ENDING_AFTER_GROUP;
+    end_round(a,
+              pl_fail(&a->call.why, PL_EIO, "averaging: all of the others are at another epoch"));
 }
 
 /* A round that has everything still serves its message until the slowest groupmate has it: a peer
@@ -154,6 +170,7 @@ static int take_piece(struct gather_fetch *f, const struct gather_piece *p)
     /* Complete, and empty: a groupmate of another epoch is not waited for. */
     if (p->epoch != a->gather.epoch) {
         m->is_other_epoch = f->is_complete = 1;
+        f->is_ahead = p->epoch > a->gather.epoch;
         m->n = 0;
         return PL_OK;
     }

@@ -19,6 +19,7 @@ struct gather_fetch {
     struct timer pause;          /* until the next one */
     int failures;                /* of the connection, in a row */
     int is_complete;             /* nothing more is asked of this peer */
+    int is_ahead;                /* its message is of a later epoch than ours */
 };
 
 struct averager_gather {

@@ -15,7 +15,7 @@ static struct given {
     int64_t epoch;
     struct averager_message *messages;
     size_t count;
-    int is_delivered;
+    int is_delivered, is_early; /* early: it has ended well before its deadline */
 } given[PEERS];
 
 static struct peer *add_gathering(void)
@@ -49,6 +49,7 @@ static void on_gathered(void *context, const struct averager_result *r)
     struct given *g = &given[p - peers];
     if (!r->status) g->count = averager_take_messages(p->a, &g->messages);
     g->is_delivered = averager_was_fetched(p->a);
+    g->is_early = dht_node_time(p->dht) < p->step.deadline - 3;
     on_done(context, r);
 }
 
@@ -109,12 +110,13 @@ static void another_length(void **state)
                 strstr(peers[1].err.text, "another length"));
 }
 
-/* One of three is at an earlier epoch: the others go on without it, and it has nothing. */
+/* One of three is at an earlier epoch: the others go on without it, and it has nothing. It does not
+ * offer the same message to other groups until the deadline. */
 static void another_epoch(void **state)
 {
     add_gathering(), add_gathering(), add_gathering();
     given[2].epoch--;
-    peers[2].timeout = 10;
+    peers[2].timeout = 20;
     peers[2].options.min_matchmaking_time = 2;
     expect(count);
     open_all();
@@ -130,6 +132,27 @@ static void another_epoch(void **state)
     }
     assert_true(peers[2].status != PL_OK);
     assert_non_null(strstr(peers[2].err.text, "another epoch"));
+    assert_true(given[2].is_early);
+}
+
+/* Two of four meet, and one of them has made the step alone: the other two may still make it with
+ * the one that has not, so it goes on searching. */
+static void one_ahead_of_us_is_not_most(void **state)
+{
+    add_gathering(), add_gathering();
+    given[0].epoch++;
+    for (size_t i = 0; i < count; i++) {
+        peers[i].options.min_matchmaking_time = 2;
+        peers[i].timeout = 12;
+    }
+    expect(4);
+    open_all();
+    gather_all();
+    for (size_t i = 0; i < count; i++) {
+        assert_true(peers[i].attempts >= 1);
+        assert_true(peers[i].status != PL_OK);
+        assert_false(given[i].is_early);
+    }
 }
 
 /* A weight beyond the group's limit counts as 0. */
@@ -316,6 +339,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(three_peers, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(another_length, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(another_epoch, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(one_ahead_of_us_is_not_most, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(weight_beyond_the_limit_counts_as_zero, begin_test,
                                         end_gathering),
         cmocka_unit_test_setup_teardown(missing_message_costs_one_round, begin_test, end_gathering),
