@@ -124,6 +124,8 @@ static void finish_round(struct averager *a)
         end_round(a, PL_OK);
         return;
     }
+    /* Those that have fetched our message do not use it. */
+    g->is_delivered = g->was_delivered;
     /* No other group takes this message: the caller is to take a state instead of searching on. */
     if (is_behind(a) && a->call.ending == ENDING_IN_TIME) a->call.ending = ENDING_AFTER_GROUP;
     end_round(a,
@@ -325,6 +327,7 @@ void averager_gather_begin(struct averager *a)
     const size_t n = group->count;
     clear_group(a);
     a->call.phase = AVERAGER_GATHERING;
+    g->was_delivered = g->is_delivered;
     g->sent = 0;
     g->began = g->asked_at = loop_now(a->loop);
     g->peers = calloc(n, sizeof *g->peers);

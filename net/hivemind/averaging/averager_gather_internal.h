@@ -28,8 +28,9 @@ struct averager_gather {
     size_t mine_n;
     int64_t epoch;
     double weight;
-    int is_delivered; /* some groupmate has all of it */
-    int serves;       /* it is there to be fetched by this group: */
+    int is_delivered;  /* some groupmate has all of it, */
+    int was_delivered; /* already before this group */
+    int serves;        /* it is there to be fetched by this group: */
     uint8_t group[GATHER_GROUP_BYTES];
     struct peer_id *peers; /* (count) */
     int *has_fetched;      /* (count) all of it */

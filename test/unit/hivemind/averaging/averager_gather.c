@@ -116,6 +116,7 @@ static void another_epoch(void **state)
 {
     add_gathering(), add_gathering(), add_gathering();
     given[2].epoch--;
+    for (size_t i = 0; i < count; i++) given[i].n = 1000; /* one piece: all are fetched whole */
     peers[2].timeout = 20;
     peers[2].options.min_matchmaking_time = 2;
     expect(count);
@@ -123,6 +124,7 @@ static void another_epoch(void **state)
     gather_all();
     for (size_t i = 0; i < 2; i++) {
         size_t left_out = 0;
+        assert_true(given[i].is_delivered);
         if (peers[i].status) fail_msg("%s", peers[i].err.text);
         for (size_t k = 0; k < 3; k++) {
             left_out += (size_t)given[i].messages[k].is_other_epoch;
@@ -133,6 +135,7 @@ static void another_epoch(void **state)
     assert_true(peers[2].status != PL_OK);
     assert_non_null(strstr(peers[2].err.text, "another epoch"));
     assert_true(given[2].is_early);
+    assert_false(given[2].is_delivered); /* it may still bring this message's change to them */
 }
 
 /* Two of four meet, and one of them has made the step alone: the other two may still make it with
