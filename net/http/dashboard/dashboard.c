@@ -213,6 +213,22 @@ static void add_pace(struct feed_state *to, const struct pace *p)
     to->samples_per_second = 0; /* nobody computes */
 }
 
+/* The training loss. Metrics outlive a peer that was killed by ten minutes, in which the others
+ * learn: its loss stops counting when it is much older than the newest. */
+static double loss_of(struct metrics_record *fresh, const struct seen *s, double step_s, double now)
+{
+    const double window = fmax(FRESH, isfinite(step_s) ? FRESH_STEPS * step_s : 0);
+    struct metrics_sums sums;
+    double newest = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < s->metrics_count; i++)
+        newest = fmax(newest, fmin(s->metrics[i].expiration, now + METRICS_LIFE));
+    for (size_t i = 0; i < s->metrics_count; i++)
+        if (s->metrics[i].expiration >= newest - window) fresh[n++] = s->metrics[i].record;
+    metrics_sum(&sums, fresh, n);
+    return n ? sums.loss : (double)NAN;
+}
+
 static int sum_up(struct feed_state *to, const struct dashboard *d, const struct seen *s,
                   const struct dashboard_snapshot *snapshot)
 {
@@ -223,7 +239,7 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
     struct progress_local none = { .epoch = 0 };
     struct metrics_sums sums;
     struct progress_view view;
-    double rate = 0;
+    double loss, rate = 0;
     if (!m || !p) {
         free(m);
         free(p);
@@ -237,13 +253,14 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
     /* The same functions as in training (metrics.c, progress.c): so the page shows the same as
      * peers compute. */
     metrics_sum(&sums, m, s->metrics_count);
+    loss = loss_of(m, s, pace_step_s(&d->pace), now);
     progress_update(&view, p, s->progress_count, s->progress_count > 0, &none, d->target, now);
     *to = (struct feed_state){
         .run = d->run,
         .time = now,
         .target = d->target,
         .total_steps = d->total_steps,
-        .loss = s->metrics_count ? sums.loss : NAN,
+        .loss = loss,
         .step = sums.step > 0 ? sums.step : 0,
         .peers = sums.peers,
         .samples = sums.samples,

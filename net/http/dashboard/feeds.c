@@ -244,7 +244,7 @@ char *feed_prometheus(const struct feed_state *s, size_t watchers)
         const char *name, *help;
         double value;
     } all[] = {
-        { "loss", "Training loss, mean over all mini-steps reported", s->loss },
+        { "loss", "Training loss, mean over the mini-steps that were reported lately", s->loss },
         { "peers", "Peers that reported within their record's lifetime", (double)s->peers },
         { "clients", "Peers among them that cannot be called", (double)s->clients },
         { "searching", "Peers that are looking for a group", (double)s->searching },

@@ -108,7 +108,9 @@ static void a_run_without_peers_is_not_live(void **state)
     http_server_close(s);
 }
 
-/* A peer that was killed leaves metrics behind: it is active no more once its progress expires. */
+/* A peer that was killed leaves metrics behind: it is active no more once its progress expires, and
+ * its loss counts as long as it is about as new as the others'. A clock that is ahead makes no loss
+ * newer than now. */
 static void the_dead_are_not_active(void **state)
 {
     struct dashboard_metrics m[] = { metrics("aa", 40, 8, 16, 2, 1),
@@ -123,11 +125,15 @@ static void the_dead_are_not_active(void **state)
     struct dashboard *d;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
+    m[0].record.loss = 1, m[1].record.loss = 3;
     for (int active = 2; active; active--) {
         char *text;
         snapshot.progress_count = (size_t)active;
+        m[0].expiration = snapshot.time + METRICS_LIFE + (active == 2 ? 1e6 : 0);
+        m[1].expiration = snapshot.time + METRICS_LIFE - (active == 2 ? 110 : 130);
         text = state_after(d, http_server_port(s), &snapshot);
         assert_true(real(text, "peers") == active);
+        assert_true(real(text, "loss") == active);
         free(text);
     }
     dashboard_close(d);
