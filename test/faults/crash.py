@@ -104,6 +104,8 @@ def disks(journal, before):
                 apply(names, pending[-1])
                 inodes[inode] = names[name]
         elif op in ("rename", "remove"):
+            if op == "remove":  # its inode's number may be the next file's or folder's
+                inodes = {i: f for i, f in inodes.items() if f is not names.get(name)}
             pending.append((op, name, other))
             apply(names, pending[-1])
         elif op == "sync":
