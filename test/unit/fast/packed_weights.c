@@ -4,6 +4,7 @@
 #include "ref/outer/chunks.h"
 #include "ref/rng.h"
 #include "runtime/backend_open.h"
+#include "test/unit/find_backends.h"
 #include "test/unit/unit.h"
 
 /* --- the owner by itself ---------------------------------------------------------------------- */
@@ -92,6 +93,7 @@ static float *draw(const struct pl_backend *be, size_t n, uint64_t stream)
 
 static void begin(struct twins *t)
 {
+    find_backends();
     assert_int_equal(pl_backend_open(&t->be, "fast", NULL), PL_OK);
     t->be.set_threads(2);
     assert_int_equal(t->be.set_precision(PL_BF16), PL_OK);

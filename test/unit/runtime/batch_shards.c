@@ -4,26 +4,16 @@
 #include "runtime/dalle_run.h"
 #include "runtime/workspace.h"
 #include "runtime/backend_open.h"
+#include "test/unit/find_backends.h"
 #include "test/unit/unit.h"
 
 #include <math.h>
-#include <unistd.h>
 
 #define B_MAX 21
 
 static struct pl_backend be;
 static struct pl_dalle *m;
 static int32_t text[B_MAX * 16], codes[B_MAX * 64];
-
-/* Backends are in the program's folder, one above the tests. */
-static void find_backends(void)
-{
-    char folder[4096];
-    ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    for (int slashes = 0; n > 0 && slashes < 2; n--) slashes += folder[n - 1] == '/';
-    folder[n > 0 ? n : 0] = 0;
-    setenv("PL_BACKEND_DIR", folder, 0);
-}
 
 static int setup(void **state)
 {
