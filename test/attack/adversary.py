@@ -1151,6 +1151,21 @@ def until(timeout, step=0.05):
         time.sleep(step)
 
 
+def ask_for_schema(victim, prefix, join):
+    """The hash of the tensors' shapes that a trainer averages, which requests to join carry: a stranger that declares itself as the
+    earliest leader of the averager `prefix` learns it from the first request to its RPC `join`. None: nobody has asked."""
+    asked = []
+    bait = Peer(source="127.0.0.9")
+    bait.streaming[join] = lambda call, c: (asked.append(decode("JoinRequest", call.receive())), call.fail())
+    serve_dht(bait, os.urandom(20))
+    c = bait.dial(victim.address)
+    for _ in until(20, 0.2):
+        store(c, [(dht_id(prefix + ".0b"), pack(bait.id), b"\xc3", time.time() + 0.8)])
+        if asked:
+            return asked[0]["schema_hash"]
+    return None
+
+
 class Process:
     """One of our programs: its events (lines of JSON), its log, and what it costs."""
 

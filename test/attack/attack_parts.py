@@ -236,20 +236,6 @@ def client(join):
                    "--out", os.path.join(WORK, "client"), "--no-check", "--quiet", "--json", *SWARM)
 
 
-def ask_for_schema(victim):
-    """What is averaged: a peer that declares itself the earliest leader learns it from the first request."""
-    asked = []
-    bait = Peer(source="127.0.0.9")
-    bait.streaming[JOIN] = lambda call, c: (asked.append(decode("JoinRequest", call.receive())), call.fail())
-    serve_dht(bait, os.urandom(20))
-    c = bait.dial(victim.address)
-    for _ in until(20, 0.2):
-        store(c, [(dht_id(PREFIX + ".0b"), pack(bait.id), b"\xc3", time.time() + 0.8)])
-        if asked:
-            return asked[0]["schema_hash"]
-    return None
-
-
 def swarm():
     """A trainer and its client, which average."""
     for p in trainers:
@@ -273,7 +259,7 @@ def unharmed():
 
 trainers = []
 swarm()
-schema = ask_for_schema(trainers[0])
+schema = ask_for_schema(trainers[0], PREFIX, JOIN)
 # A state begins with the parameters; the moments behind them come in pairs of one shape.
 shapes = [t[0] for t in state()]
 count = next(k for k in range(1, len(shapes)) if shapes[k] == shapes[0] and shapes[k + 1] == shapes[0])

@@ -67,20 +67,6 @@ class Silent:
                     time.sleep(0.3)
 
 
-def ask_for_schema(victim):
-    """Declares itself as the earliest leader: who asks it says what is averaged."""
-    asked = []
-    bait = Peer(source="127.0.0.9")
-    bait.streaming[JOIN] = lambda call, c: (asked.append(decode("JoinRequest", call.receive())), call.fail())
-    serve_dht(bait, os.urandom(20))
-    c = bait.dial(victim.address)
-    for _ in until(20, 0.2):
-        store(c, [(dht_id(KEY), pack(bait.id), b"\xc3", time.time() + 0.8)])
-        if asked:
-            return asked[0]["schema_hash"]
-    return None
-
-
 def swarm(**options):
     first = trainer("--slow", "0.5", "--data-seed", "1", "--seed", "1", **options)
     return [first] + [trainer("--slow", "0.5", "--data-seed", str(k), "--seed", "1", join=first, **options) for k in (2, 3)]
@@ -143,7 +129,7 @@ def attack(what, quiet, schema, early=False, count=1, answers_one=False, **how):
 trainers = swarm()
 if check("three trainers average", together(trainers)):
     quiet, good = steps(trainers, 60)
-    schema = ask_for_schema(trainers[0])
+    schema = ask_for_schema(trainers[0], PREFIX, JOIN)
     check("a stranger learns what is averaged", schema is not None and len(schema) == 20, schema)
     for p in trainers:
         p.stop()
