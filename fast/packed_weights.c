@@ -2,8 +2,8 @@
  * to parameters reports it when it has finished (fast_written), and the copies that it touched are
  * packed again by the next GEMM that needs them.
  *
- * Memory: the copies of one buffer of parameters take at most as many bytes as the buffer. That is
- * room for both layouts, W for y = x W^T and W^T for the gradient to x, with 2 bytes a value. */
+ * Memory: the copies of one buffer of parameters take at most as many bytes as the buffer. Both
+ * layouts, W for y = x W^T and W^T for the gradient to x, fit into that with 2 bytes a value. */
 #include "packed_weights.h"
 
 #include "../ref/small.h"

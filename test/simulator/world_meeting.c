@@ -155,7 +155,7 @@ void world_begin_exchange(struct world *w, struct meeting *g)
     world_at(w, g->ends, (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
     for (size_t i = 0; i < g->count; i++)
         w->n.moved += g->bytes[i] * (g->failed ? limit / fmax(takes, 1) : 1);
-    /* Who has died since it came to the leader. */
+    /* A member that has died since it came to the leader. */
     for (size_t i = 0; i < g->count; i++) {
         const struct peer *p = &w->peer[g->member[i]];
         if (g->life[i] != p->life) world_lose_member(w, g, i, p->left_silently);

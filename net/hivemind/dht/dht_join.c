@@ -101,9 +101,10 @@ static void ask_clocks(struct dht_join *j)
             j->samples_awaited++;
 }
 
-/* Who has joined with too few samples still differs from the others, by more than what those were
- * allowed to correct: the second peer of a swarm, which has one peer to ask. Its records then end
- * too soon, or never begin, and no group finds it. So it asks again until a majority is there. */
+/* A peer that has joined with too few samples still differs from the others, by more than what
+ * those were allowed to correct: the second peer of a swarm, which has one peer to ask. Its records
+ * then end too soon, or never begin, and no group finds it. So it asks again until a majority is
+ * there. */
 static int is_clock_open(const struct dht_join *j)
 {
     return j->phase == JOIN_JOINED && !j->samples_awaited &&
