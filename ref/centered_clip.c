@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* each reduces the remaining pull of the Byzantine peers on the centre; published: 1 to 50 */
+#define ITERATIONS 5
+
+/* |x - v| in float64: squares of float32 values fit without overflow. */
 static double distance(const float *x, const double *v, size_t d)
 {
     double sum = 0;
@@ -66,6 +70,41 @@ int ref_median(float *m, const float *x, int n, size_t d, int upper)
     }
     pl_free(column);
     return PL_OK;
+}
+
+double pl_usual_distance(double *far, const float *x, const double *v, int n, size_t d)
+{
+    for (int i = 0; i < n; i++) far[i] = distance(x + (size_t)i * d, v, d);
+    qsort(far, (size_t)n, sizeof *far, pl_ascending);
+    return far[n / 2];
+}
+
+static void cap_weights(double *weight, double *scratch, int n)
+{
+    memcpy(scratch, weight, (size_t)n * sizeof *scratch);
+    qsort(scratch, (size_t)n, sizeof *scratch, pl_ascending);
+    for (int i = 0; i < n; i++) weight[i] = fmin(weight[i], scratch[n / 2]);
+}
+
+/* The coordinate-wise median is a start that no minority can move far. From there it moves v by at
+ * most about tau, whatever it sends. */
+int pl_clipped_mean(double *v, double *weight, const float *x, int n, size_t d, double radius,
+                    pl_centered_clip_fn *clip, pl_median_fn *median)
+{
+    struct pl_clip how = { .iterations = ITERATIONS, .stop_norm = -1, .stop_largest = -1 };
+    struct pl_clip_result result;
+    float *middle = pl_alloc(d, sizeof *middle);
+    double *scratch = pl_alloc((size_t)n, sizeof *scratch);
+    int rc = middle && scratch ? median(middle, x, n, d, 0) : PL_ENOMEM;
+    if (!rc) {
+        cap_weights(weight, scratch, n);
+        for (size_t k = 0; k < d; k++) v[k] = middle[k];
+        how.tau = radius > 0 ? radius : pl_usual_distance(scratch, x, v, n, d);
+        rc = clip(v, &result, x, weight, n, d, &how);
+    }
+    pl_free(middle);
+    pl_free(scratch);
+    return rc;
 }
 
 /* The tau that the proof takes for a share of Byzantine peers and honest inputs of this noise, and

@@ -46,6 +46,26 @@ typedef int pl_median_fn(float *m, const float *x, int n, size_t d, int upper);
 pl_centered_clip_fn ref_centered_clip, fast_centered_clip, cuda_centered_clip;
 pl_median_fn ref_median, fast_median, cuda_median;
 
+/* The mean that a group takes where some of its peers may be Byzantine: a few iterations of
+ * CenteredClip from the median of each coordinate.
+ *
+ *   v (d)         out
+ *   x (n,d)       the peers' values; n >= 1
+ *   weight (n)    in: as the peers claim them, > 0; out: those that count. A claim cannot be
+ *                 checked, so one above the median counts as the median. Of n peers one then has at
+ *                 most 2 / n of the weight
+ *   radius        tau; PL_CLIP_USUAL: pl_usual_distance from the median
+ *
+ * clip and median: a backend's, or ref_centered_clip, which gives the same bits on all hardware.
+ * Returns PL_OK, PL_ENOMEM or their error. */
+#define PL_CLIP_USUAL (-1.0)
+int pl_clipped_mean(double *v, double *weight, const float *x, int n, size_t d, double radius,
+                    pl_centered_clip_fn *clip, pl_median_fn *median);
+
+/* The distance from v (d) that at least half of the rows of x (n,d) are within: the upper median of
+ * all. far (n): overwritten, with all of them. */
+double pl_usual_distance(double *far, const float *x, const double *v, int n, size_t d);
+
 /* The radii of the theory: `bound2` is B_l^2, a bound on the squared distance to the true mean,
  * advanced to the next iteration's; `share` that of Byzantine peers (0 < share <= 0.1), `noise`
  * the honest ones' deviation. Practice in both papers: a constant.

@@ -38,9 +38,8 @@ struct allreduce_validation {
     void *context;                  /* its */
 };
 
-#define ALLREDUCE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
-#define ALLREDUCE_PHASE_MAX 8       /* characters of a phase; "PHASE_Q" */
-#define ALLREDUCE_HEADERS 512       /* bytes of a message apart from the part's values and tables */
+#define ALLREDUCE_PHASE_MAX 8 /* characters of a phase; "PHASE_Q" */
+#define ALLREDUCE_HEADERS 512 /* bytes of a message apart from the part's values and tables */
 
 /* s that a groupmate may be silent while most of the others make progress; the timeouts hold in any
  * case. A sender waits for no other peer, a reducer for the slowest sender of its group. */
@@ -68,7 +67,7 @@ struct allreduce_options {
     double time_limit;                         /* s for all of it */
     const struct allreduce_patience *patience; /* (group->count); NULL: the timeouts alone */
     double weight_max; /* largest weight of a peer; 0: only PART_WEIGHT_MAX limits it */
-    double clip;       /* CenteredClip's radius; ALLREDUCE_CLIP_USUAL; 0: the mean */
+    double clip;       /* CenteredClip's radius, or PL_CLIP_USUAL, part by part; 0: the mean */
     /* BTARD, see allreduce_verify.c; the same in the whole group, and all of it reduces. */
     int verify;
     const struct identity *me;   /* borrowed: signs our messages of verification */

@@ -381,7 +381,7 @@ void averager_round_begin(struct averager *a)
                                    .reducer_timeout = a->o.reducer_timeout,
                                    .time_limit = time_limit(a),
                                    .weight_max = a->o.weight_max,
-                                   .clip = a->o.verify ? ALLREDUCE_CLIP_USUAL : a->o.clip,
+                                   .clip = a->o.verify ? PL_CLIP_USUAL : a->o.clip,
                                    .verify = averager_can_verify(a),
                                    .me = host_identity(a->host),
                                    .claim = a->call.step.claim,

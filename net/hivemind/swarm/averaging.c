@@ -193,7 +193,7 @@ static int is_method(double *number, const char *name, const char *method)
  * with a number of validators. */
 int robust_named(double *clip, int *verify, double *validators, const char *name)
 {
-    double radius = ALLREDUCE_CLIP_USUAL;
+    double radius = PL_CLIP_USUAL;
     *clip = *verify = 0;
     *validators = VALIDATORS;
     if (!strcmp(name, "none")) return PL_OK;

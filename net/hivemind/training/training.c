@@ -369,7 +369,7 @@ static int open_averager(struct training *c, int which, struct pl_err *err)
         /* BTARD verifies gradients. Parameters cannot be recomputed by a verifier, so
          * CenteredClip bounds what one peer changes. */
         .verify = c->o.verify && which == GRADIENT,
-        .clip = c->o.verify ? ALLREDUCE_CLIP_USUAL : c->o.clip,
+        .clip = c->o.verify ? PL_CLIP_USUAL : c->o.clip,
         .powersgd = c->o.powersgd && which == GRADIENT,
         .gathers = gathers,
         .feedback = c->o.feedback,

@@ -120,6 +120,40 @@ static void outliers_do_not_drag(void **state)
     }
 }
 
+/* The last of nine claims the weight of all others and sends a huge message. It counts as one, and
+ * moves the mean by less than the honest peers' usual distance. */
+static void huge_message_and_claim(void **state)
+{
+    const float huge[] = { 1e6f, -1e30f };
+    float x[PEERS][D];
+    double v[D], honest[D], usual, all[PEERS];
+    double weight[PEERS] = { 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+    normal(x[0], PEERS * D, 1);
+    assert_int_equal(pl_clipped_mean(honest, weight, x[0], PEERS, D, PL_CLIP_USUAL,
+                                     ref_centered_clip, ref_median),
+                     PL_OK);
+    usual = pl_usual_distance(all, x[0], honest, PEERS, D);
+    assert_true(all[PEERS / 2] == usual && all[0] < usual && usual < all[PEERS - 1]);
+    for (size_t l = 0; l < PL_COUNT(huge); l++) {
+        double moved = 0;
+        for (int k = 0; k < D; k++) x[8][k] = huge[l];
+        weight[0] = 0.5; /* a claim below the median stays */
+        weight[8] = 1e9;
+        assert_int_equal(pl_clipped_mean(v, weight, x[0], PEERS, D, PL_CLIP_USUAL,
+                                         ref_centered_clip, ref_median),
+                         PL_OK);
+        assert_true(weight[0] == 0.5 && weight[1] == 1 && weight[8] == 1);
+        for (int k = 0; k < D; k++) moved += (v[k] - honest[k]) * (v[k] - honest[k]);
+        assert_true(sqrt(moved) < usual);
+        /* a hundredth of the radius: the huge one pulls no harder than that */
+        assert_int_equal(pl_clipped_mean(v, weight, x[0], PEERS, D, usual / 100, ref_centered_clip,
+                                         ref_median),
+                         PL_OK);
+        assert_int_equal(ref_median(x[8], x[0], PEERS, D, 0), PL_OK);
+        for (int k = 0; k < D; k++) assert_true(fabs(v[k] - x[8][k]) < 5 * usual / 100);
+    }
+}
+
 static void medians(void **state)
 {
     const float x[5][2] = { { 3, NAN }, { 1, 2 }, { -0.0f, 1 }, { 0, NAN }, { 7, 0 } };
@@ -307,6 +341,7 @@ int main(void)
         cmocka_unit_test(clipped_and_stopped),
         cmocka_unit_test(weights_of_nothing),
         cmocka_unit_test(outliers_do_not_drag),
+        cmocka_unit_test(huge_message_and_claim),
         cmocka_unit_test(medians),
         cmocka_unit_test(honest_peers_pass),
         cmocka_unit_test(cheaters_are_found),

@@ -110,7 +110,7 @@ static void a_byzantine_peer_moves_little(void **state)
 {
     double mean, usual, fixed;
     mean = dragged(0);
-    usual = dragged(ALLREDUCE_CLIP_USUAL);
+    usual = dragged(PL_CLIP_USUAL);
     fixed = dragged(1);
     assert_true(mean > 5);     /* a quarter of a hundred times 0.29 */
     assert_true(usual < 0.02); /* the honest are 0.01 apart themselves */

@@ -102,7 +102,7 @@ static void blank_parts_are_not_clipped(void **state)
 {
     static struct world w;
     make(&w);
-    w.clip = ALLREDUCE_CLIP_USUAL;
+    w.clip = PL_CLIP_USUAL;
     for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
     for (size_t i = 0; i < PEERS; i++) {
         w.peer[i].weight = 1;

@@ -272,7 +272,7 @@ static double train(size_t n, size_t byzantine, enum attack attack, int way, int
         p->options.reducer_timeout = 2 * p->options.sender_timeout;
         p->options.allreduce_timeout = 60;
         p->options.part_bytes = 128; /* several parts each */
-        p->options.clip = way == CLIP ? ALLREDUCE_CLIP_USUAL : 0;
+        p->options.clip = way == CLIP ? PL_CLIP_USUAL : 0;
         p->options.verify = way == BTARD;
         p->options.validation = (struct allreduce_validation){ .validators = 1,
                                                                .recompute = recompute,

@@ -175,7 +175,7 @@ static void protections_have_names_and_numbers(void **state)
                   { "btard", PL_OK, 1, 0, 0.25 },
                   { "btard:0", PL_OK, 1, 0, 0 },
                   { "btard:2.5", PL_OK, 1, 0, 2.5 },
-                  { "centered-clip", PL_OK, 0, ALLREDUCE_CLIP_USUAL, 0.25 },
+                  { "centered-clip", PL_OK, 0, PL_CLIP_USUAL, 0.25 },
                   { "centered-clip:0.5", PL_OK, 0, 0.5, 0.25 },
                   { "centered-clip:0", PL_EUSE, 0, 0, 0.25 },
                   { "centered-clip:-1", PL_EUSE, 0, 0, 0 },
