@@ -28,6 +28,25 @@ int train_settings(const struct train_swarm *w, struct pl_err *err)
     return set_up(&setup, w, err);
 }
 
+int train_share_clip(struct train_swarm *w, struct averaging_options *a, struct pl_err *err)
+{
+    const char *given = w->algorithm_settings ? w->algorithm_settings : "";
+    struct pl_outer_setup setup;
+    int rc, n;
+    if (!train_gathers(w) || a->clip == 0) return PL_OK;
+    if ((rc = set_up(&setup, w, err))) return rc;
+    if (setup.clip != a->clip) {
+        n = snprintf(w->settings, sizeof w->settings, "%s%sclip=%.9g", given, *given ? "," : "",
+                     a->clip);
+        if (n >= (int)sizeof w->settings)
+            return pl_fail(err, PL_EUSE, "--algorithm-settings: at most %zu characters",
+                           sizeof w->settings - 1);
+        w->algorithm_settings = w->settings;
+    }
+    a->clip = 0;
+    return PL_OK;
+}
+
 int train_swarm_open_outer(struct pl_outer **outer, const struct train_swarm *w,
                            struct pl_trainer *trainer, struct pl_err *err)
 {

@@ -17,10 +17,11 @@ struct train_swarm {
     struct join_options *join; /* how to get in; borrowed, as the next */
     const struct averaging_options *averaging;
     struct own_page page;
-    int64_t average_state_every; /* epochs */
-    int delay;                   /* enum pl_collaborative_delay */
-    const char *algorithm;       /* see net/hivemind/optimizer_options.h, as the next five */
-    const char *algorithm_settings;
+    int64_t average_state_every;    /* epochs */
+    int delay;                      /* enum pl_collaborative_delay */
+    const char *algorithm;          /* see net/hivemind/optimizer_options.h, as the next five */
+    const char *algorithm_settings; /* given, or the next */
+    char settings[2 * MANIFEST_TEXT_MAX + 1];
     int powersgd_rank; /* 0: the run's */
     int64_t inner_steps;
     double outer_lr, outer_momentum;
@@ -59,6 +60,10 @@ static inline int train_gathers(const struct train_swarm *w)
 int64_t train_period(const struct train_swarm *w);
 /* PL_EUSE with a sentence for --algorithm-settings that make no sense. */
 int train_settings(const struct train_swarm *w, struct pl_err *err);
+/* Each peer that gathers messages makes their mean, and all need the same one. So --robust
+ * centered-clip becomes the setting `clip` there, which the manifest tells newcomers. PL_EUSE with
+ * a sentence. */
+int train_share_clip(struct train_swarm *w, struct averaging_options *a, struct pl_err *err);
 /* The state of w->algorithm over the trainer's parameters; *outer is NULL for gradients. */
 int train_swarm_open_outer(struct pl_outer **outer, const struct train_swarm *w,
                            struct pl_trainer *trainer, struct pl_err *err);

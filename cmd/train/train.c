@@ -362,13 +362,13 @@ static int check(struct train_requests *w)
                                "--algorithm %s does not take --robust: a peer's factors mean "
                                "nothing without those of the others",
                                w->swarm.algorithm);
-    if (train_gathers(&w->swarm) && (w->averaging.clip != 0 || join->client_mode))
-        return command_misused(
-            w->job.cmd,
-            "--algorithm %s takes neither --robust nor --client-mode: each peer gives "
-            "its message, unclipped, to each other peer",
-            w->swarm.algorithm);
-    if (train_settings(&w->swarm, &why)) return command_misused(w->job.cmd, "%s", why.text);
+    if (train_gathers(&w->swarm) && join->client_mode)
+        return command_misused(w->job.cmd,
+                               "--algorithm %s does not take --client-mode: each peer gives its "
+                               "message to each other peer",
+                               w->swarm.algorithm);
+    if (train_share_clip(&w->swarm, &w->averaging, &why) || train_settings(&w->swarm, &why))
+        return command_misused(w->job.cmd, "%s", why.text);
     if (train_outer(&w->swarm)) {
         if (w->swarm.delay || w->averaging.verify)
             return command_misused(w->job.cmd,

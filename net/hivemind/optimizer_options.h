@@ -98,10 +98,11 @@ struct pl_collaborative_options {
      *
      * With local steps, epochs count outer steps; schedule and step get the number of the inner
      * step, counted from epoch * inner_steps. What does not go together: delay and verify with
-     * local_sgd and diloco; clip and verify with powersgd and powersgd_own; delay, clip and verify
-     * with the other names. */
+     * local_sgd and diloco; clip and verify with powersgd and powersgd_own; delay and verify with
+     * the other names. Of these, streaming, delayed, delayed_gradients and partial take a clip. */
     const char *algorithm;
-    const char *algorithm_settings; /* of such a one: "topk=64,chunk=32"; NULL: its defaults */
+    const char *algorithm_settings; /* of such a one: "topk=64,chunk=32"; NULL: its defaults; the
+                                       same for all peers, as `clip` of such a one is */
     int powersgd_rank;              /* of powersgd; 0: the run's, or 4 for its first peer */
     int64_t inner_steps;            /* of algorithms that exchange changes of the parameters; 50 */
     double outer_lr;                /* of these; 0.7 */

@@ -67,7 +67,7 @@ static double bytes_per_step(const struct pl_outer *o)
  * as all step with the same mean. */
 #define MEAN_GRADIENT \
     .bytes = "4 n; n + 1024 in 8 bits", .exchange = PL_OUTER_MEAN, .sends_gradients = 1, \
-    .before_step = pl_outer_send_gradient, .after_step = pl_outer_next_gradient, \
+    .takes_clip = 1, .before_step = pl_outer_send_gradient, .after_step = pl_outer_next_gradient, \
     .bytes_per_step = bytes_per_step
 
 const struct pl_outer_algorithm pl_outer_gradients = {

@@ -35,6 +35,17 @@ void pl_outer_defaults(struct pl_outer_setup *s)
 
 /* ---- opening ---- */
 
+/* paper/algorithms.md says of each algorithm why it does not take it. */
+int pl_outer_check_clip(const struct pl_outer_algorithm *algorithm,
+                        const struct pl_outer_setup *setup, struct pl_err *err)
+{
+    if (setup->clip == 0 || algorithm->takes_clip) return PL_OK;
+    return pl_fail(err, PL_EUSE,
+                   "algorithm %s takes no centered-clip: its peers' messages are not vectors of "
+                   "which the mean alone is used",
+                   algorithm->name);
+}
+
 /* Arguments that no algorithm can work with. */
 static int check(const struct pl_outer_setup *s, struct pl_err *err)
 {
@@ -61,6 +72,7 @@ int pl_outer_open(struct pl_outer **out, const struct pl_outer_algorithm *algori
     struct pl_outer *o;
     int rc = check(setup, err);
     *out = NULL;
+    if (!rc) rc = pl_outer_check_clip(algorithm, setup, err);
     if (rc) return rc;
     o = pl_alloc(1, sizeof *o);
     tensors = pl_alloc((size_t)setup->count, sizeof *tensors);

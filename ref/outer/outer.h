@@ -66,6 +66,8 @@ struct pl_outer_setup {
     int count;
     int rank, peers; /* this peer's number, and how many there are */
     enum pl_outer_coding coding;
+    double clip; /* CenteredClip's radius in place of the mean, part by part; negative:
+                    PL_CLIP_USUAL; 0: the mean */
 
     int H;         /* inner steps per outer step */
     double mu, nu; /* outer momentum and rate */
@@ -124,6 +126,8 @@ struct pl_outer_algorithm {
                             every peer takes the messages of the others and makes the mean itself */
     int sends_gradients; /* each step's: one with a NaN then travels with weight 0 */
     int takes_back;      /* apply reads the latest message if no peer has received it */
+    int takes_clip;      /* messages are vectors that mean the same on every peer, and the mean of
+                            all is all that is used of them: CenteredClip may take its place */
     int (*open)(struct pl_outer *o, const float *x, struct pl_err *err); /* or NULL */
     void (*close)(struct pl_outer *o); /* state other than buffers; or NULL */
     int (*before_step)(struct pl_outer *o, float *x, float *g, double lr);
@@ -155,6 +159,9 @@ struct pl_outer {
 const struct pl_outer_algorithm *pl_outer_find(const char *name);
 const struct pl_outer_algorithm *pl_outer_at(int index);
 
+/* PL_EUSE, with a sentence, for a `clip` that the algorithm does not take. */
+int pl_outer_check_clip(const struct pl_outer_algorithm *algorithm,
+                        const struct pl_outer_setup *setup, struct pl_err *err);
 /* Starts from parameters x. PL_EUSE, with a sentence, for settings that make no sense. */
 int pl_outer_open(struct pl_outer **out, const struct pl_outer_algorithm *algorithm,
                   const struct pl_outer_setup *setup, const float *x, struct pl_err *err);
@@ -265,10 +272,11 @@ int pl_outer_send_change(struct pl_outer *o, struct pl_outer_message *out, const
 size_t pl_outer_coded_bytes(enum pl_outer_coding coding, size_t n);
 /* o->out = x (n, the backend's), coded. */
 int pl_outer_encode(struct pl_outer *o, const float *x, size_t n);
-/* The weighted mean of coded values (n) at byte `at` of each message of `bytes`, summed in the
- * order of the messages. Messages of another length than `bytes`, or with a NaN, are left out. With
- * a coding of fewer bits the mean is coded again, and all peers use the decoded values. mean: the
- * backend's. *total: the weights' sum; if it is 0, mean is not written. */
+/* The weighted mean, or by setup.clip CenteredClip, of coded values (n) at byte `at` of each
+ * message of `bytes`, summed in the order of the messages. Messages of another length than `bytes`,
+ * or with a NaN, are left out. With a coding of fewer bits the mean is coded again, and all peers
+ * use the decoded values. mean: the backend's. *total: the sum of the weights that count; if it is
+ * 0, mean is not written. */
 int pl_outer_mean(struct pl_outer *o, float *mean, double *total, const struct pl_outer_message *in,
                   int count, size_t bytes, size_t at, size_t n);
 /* Makes o->out hold at least this many bytes. */

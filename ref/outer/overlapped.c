@@ -125,6 +125,7 @@ const struct pl_outer_algorithm pl_outer_delayed = {
     .summary = "DiLoCo with the mean of the outer step before",
     .bytes = "4 n / H; (n / 2 + n / 1024) / H in E3M0",
     .exchange = PL_OUTER_MEAN,
+    .takes_clip = 1,
     .open = open_overlapped,
     .before_step = pl_outer_take_step,
     .after_step = after_step,

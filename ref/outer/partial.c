@@ -195,6 +195,7 @@ const struct pl_outer_algorithm pl_outer_partial = {
     .summary = "local steps, and the mean of a part of the parameters after each H",
     .bytes = "4 n share / H",
     .exchange = PL_OUTER_MEAN,
+    .takes_clip = 1,
     .open = open_partial,
     .close = close_partial,
     .before_step = pl_outer_take_step,

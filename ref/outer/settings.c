@@ -47,6 +47,8 @@ static const struct {
     { "beta", REAL(beta), 0, 1 },
     { "weight_decay", REAL(weight_decay), 0, 1 },
     { "mean_over_all", WHOLE(mean_over_all), 0, 1 },
+    /* CenteredClip of this radius in place of the mean; -1: the usual distance. */
+    { "clip", REAL(clip), -1, 1e9 },
     /* The share of entries that partial averaging and DGC send. [spec outer-steps 12] */
     { "share", REAL(share), 0, 1 },
     /* PowerSGD: columns of P and Q in W ~ P Q^T, and whose Q the error feedback subtracts. */

@@ -197,6 +197,7 @@ const struct pl_outer_algorithm pl_outer_streaming = {
     .summary = "DiLoCo by fragments, while the peers train on",
     .bytes = "4 n / H, a fragment at a time; (n / 2 + n / 1024) / H in E3M0",
     .exchange = PL_OUTER_MEAN,
+    .takes_clip = 1,
     .open = open_streaming,
     .close = close_streaming,
     .before_step = pl_outer_take_step,

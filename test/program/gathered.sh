@@ -26,12 +26,15 @@ done
 for a in $algorithms; do echo "${a%%,*}"; done | sort >"$work/played"
 check "these are all algorithms" cmp "$work/known" "$work/played"
 refuses 2 "expected a number from 1" "$POTLUCK" train --run r --algorithm sparseloco --algorithm-settings topk=0 --config test/program/tiny.json --out "$work/no"
-refuses 2 "takes neither --robust nor --client-mode" "$POTLUCK" train --run r --algorithm demo --client-mode --join /ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN --config test/program/tiny.json --out "$work/no" --no-check
+refuses 2 "does not take --client-mode" "$POTLUCK" train --run r --algorithm demo --client-mode --join /ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN --config test/program/tiny.json --out "$work/no" --no-check
+refuses 2 "takes no centered-clip" "$POTLUCK" train --run r --algorithm demo --robust centered-clip --config test/program/tiny.json --out "$work/no"
+refuses 2 "takes neither --delay nor --robust btard" "$POTLUCK" train --run r --algorithm streaming --robust btard --config test/program/tiny.json --out "$work/no"
 refuses 1 "3 fragments" "$POTLUCK" train --run r --algorithm streaming --inner-steps 4 --algorithm-settings fragments=3 \
     --config test/program/tiny.json --out "$work/no"
 
 # --- three peers; each exchange overlaps with the next local steps ---
-three_trainers --algorithm streaming --algorithm-settings fragments=2,tau=2
+three_trainers --algorithm streaming --algorithm-settings fragments=2,tau=2 --robust centered-clip
 kill -INT $third; wait $third
 check "it has left with a checkpoint" sh -c 'ls "$1" | grep -q checkpoint' sh "$work/o3"
+check "the run has the clip in its manifest" grep -q '"fragments=2,tau=2,clip=-1"' "$work/o3/options.json"
 finish

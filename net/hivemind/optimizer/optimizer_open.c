@@ -137,7 +137,7 @@ static int open_averagers(struct pl_collaborative *c, const char *run, struct pl
         .group_size = gather_group_size(c),
         .group_bits = o->group_bits,
         .bandwidth = o->bandwidth,
-        .clip = o->clip,
+        .clip = c->outer.gathers ? 0 : o->clip,
         .verify = o->verify,
         .client_mode = c->member.is_client,
         .validation = { .validators = validation->validators,

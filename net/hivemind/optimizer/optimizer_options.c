@@ -56,10 +56,10 @@ int collaborative_check_options(const struct pl_collaborative_run *run,
                        "algorithm '%.40s': expected gradients, powersgd_own, or another one of "
                        "paper/algorithms.md, by its name there",
                        o->algorithm);
-    if (collaborative_gathers(o) && (run->client_mode || o->clip != 0))
+    if (collaborative_gathers(o) && run->client_mode)
         return pl_fail(err, PL_EUSE,
-                       "algorithm %s takes neither client_mode nor clip: each peer gives its "
-                       "message, unclipped, to each other peer",
+                       "algorithm %s does not take client_mode: each peer gives its message to "
+                       "each other peer",
                        o->algorithm);
     if (collaborative_is_powersgd(o) && (o->clip != 0 || o->verify))
         return pl_fail(err, PL_EUSE,

@@ -102,15 +102,18 @@ int collaborative_outer_setup(struct pl_outer_setup *setup,
     setup->H = H;
     setup->nu = o->outer_lr;
     setup->mu = o->outer_momentum;
+    /* Reducers clip what they average; gathered messages each peer clips by itself. */
+    setup->clip = algorithm ? o->clip : 0;
     if (algorithm && algorithm->exchange == PL_OUTER_GROUP) setup->peers = setup->group;
-    if (!o->algorithm_settings || !*o->algorithm_settings) return PL_OK;
+    if (!o->algorithm_settings || !*o->algorithm_settings)
+        return algorithm ? pl_outer_check_clip(algorithm, setup, err) : PL_OK;
     if (!algorithm)
         return pl_fail(err, PL_EUSE, "algorithm %.40s has no further settings", o->algorithm);
     if ((rc = pl_outer_set_all(setup, o->algorithm_settings, err))) return rc;
     if (setup->H != H || setup->nu != o->outer_lr || setup->mu != o->outer_momentum)
         return pl_fail(err, PL_EUSE, "settings H, nu, mu: they have options of their own");
     if (algorithm->exchange == PL_OUTER_GROUP) setup->peers = setup->group;
-    return PL_OK;
+    return pl_outer_check_clip(algorithm, setup, err);
 }
 
 int local_open(struct pl_collaborative *c, struct pl_err *err)

@@ -29,6 +29,7 @@ struct peer {
     uint64_t failed_at[FAILURES_MAX]; /* inner steps taken, or gradients sent, until then */
     int is_left_out, is_back;         /* it has diverged; and has taken a state since */
     int spoils;                       /* its phi, before the third outer step */
+    float lies; /* its gradients are so many times too large; 0: they are not */
     int64_t loaded_epoch;
     struct pl_collaborative *c;
     struct pl_err err;
@@ -43,6 +44,8 @@ struct play {
     double matchmaking_time; /* s; 0: 2 */
     int step_ms;             /* between inner steps; 0: 20 */
     size_t group_size;       /* most peers of a group; 0: the usual */
+    size_t min_peers;        /* of the first common step */
+    double clip;
     char address[256];
     int known, first_steps;
     _Atomic int64_t last_epoch; /* trainers stop there */
@@ -125,6 +128,8 @@ static struct peer *new_peer(struct play *w, int number)
                                           .inner_steps = INNER,
                                           .target_batch = w->peers * SAMPLES,
                                           .group_size = w->group_size,
+                                          .min_peers = w->min_peers,
+                                          .clip = w->clip,
                                           .lr = RATE,
                                           .step = sgd,
                                           .matchmaking_time = w->matchmaking_time,
@@ -158,6 +163,8 @@ static int step(struct peer *p, int64_t samples)
     int rc;
     gradient_at(p->number, p->b, gb, B, 0);
     gradient_at(p->number, p->w, gw, W, B);
+    for (int i = 0; p->lies != 0 && i < B; i++) gb[i] *= p->lies;
+    for (int i = 0; p->lies != 0 && i < W; i++) gw[i] *= p->lies;
     rc = pl_collaborative_step(p->c, gradient, samples, 1, &p->err);
     p->last = (int64_t)p->c->outer.state->counter[PL_OUTER_STEPS];
     if (p->last > STEPS_MAX) return rc;
@@ -338,6 +345,37 @@ static inline void resynchronize(const struct algorithm *a)
             assert_memory_equal(p[0]->after[w.last_epoch], p[r]->after[w.last_epoch],
                                 sizeof p[0]->after[0]);
     for (int r = 2; r >= 0; r--) close_peer(p[r]);
+}
+
+/* The largest value of two honest peers after two exchanges with a third, whose messages are huge.
+ * An overlapped algorithm applies the first of them after the second has begun. */
+static inline float attacked(const struct algorithm *a, double clip)
+{
+    struct play w = { .algorithm = a,
+                      .peers = 3,
+                      .matchmaking_time = 10,
+                      .group_size = 3,
+                      .min_peers = 3,
+                      .clip = clip,
+                      .last_epoch = 2 };
+    struct peer *const *p = w.p;
+    float largest = 0;
+    for (int r = 0; r < 3; r++) new_peer(&w, r);
+    p[2]->lies = 1e6f;
+    for (int r = 0; r < 3; r++) pthread_create(&p[r]->thread, NULL, train, p[r]);
+    note(&w.first_steps);
+    for (int r = 0; r < 3; r++) {
+        pthread_join(p[r]->thread, NULL);
+        if (p[r]->rc) fail_msg("peer %d: %s", r, p[r]->err.text);
+        for (int t = 1; t <= 2; t++) assert_int_equal(p[r]->group[t], 3);
+    }
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < N; i++) {
+            const float x = fabsf(p[r]->after[2][i]);
+            largest = x > largest ? x : largest;
+        }
+    for (int r = 2; r >= 0; r--) close_peer(w.p[r]);
+    return largest;
 }
 
 static void await_silent_peer(struct peer *p)

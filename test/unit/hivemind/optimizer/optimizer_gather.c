@@ -47,6 +47,15 @@ static void a_diverged_peer_resynchronizes(void **state)
     resynchronize(&algorithms[0]);
 }
 
+/* Values are about 1. A third of a huge gradient's step is more than 1e3. */
+static void a_huge_message_moves_little(void **state)
+{
+    const struct algorithm partial = { "partial", "share=1", 1 };
+    (void)state;
+    assert_true(attacked(&partial, 0) > 1e3f);
+    assert_true(attacked(&partial, PL_CLIP_USUAL) < 2);
+}
+
 /* Three peers, groups of two. */
 static void a_run_of_several_groups_is_reported(void **state)
 {
@@ -114,7 +123,7 @@ static void refused_options(void **state)
         const char *why;
     } bad[] = {
         { { .algorithm = "sparsely" }, "expected gradients" },
-        { { .algorithm = "sparseloco", .clip = -1 }, "takes neither client_mode nor clip" },
+        { { .algorithm = "sparseloco", .clip = -1 }, "takes no centered-clip" },
         { { .algorithm = "demo", .verify = 1 }, "neither delay nor verify" },
         { { .algorithm = "sparseloco", .algorithm_settings = "topk=0" }, "from 1 to 4096" },
         { { .algorithm = "sparseloco", .algorithm_settings = "top=1" }, "KEY=VALUE" },
@@ -140,6 +149,7 @@ int main(void)
         cmocka_unit_test(alone_equals_the_reference),
         cmocka_unit_test(two_peers_equal_the_reference),
         cmocka_unit_test(a_diverged_peer_resynchronizes),
+        cmocka_unit_test(a_huge_message_moves_little),
         cmocka_unit_test(a_run_of_several_groups_is_reported),
         cmocka_unit_test(failed_round_keeps_local_work),
         cmocka_unit_test(refused_options),

@@ -54,6 +54,15 @@ static void failed_exchange_brings_nothing(void **state)
     close_peer(p);
 }
 
+/* Values are about 1. A third of a huge gradient's step is more than 1e3. */
+static void a_huge_message_moves_little(void **state)
+{
+    const struct algorithm streaming = { "streaming", "fragments=1,tau=1,coding=uniform8", 0 };
+    (void)state;
+    assert_true(attacked(&streaming, 0) > 1e3f);
+    assert_true(attacked(&streaming, PL_CLIP_USUAL) < 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -61,6 +70,7 @@ int main(void)
         cmocka_unit_test(two_peers_equal_the_reference),
         cmocka_unit_test(a_diverged_peer_resynchronizes),
         cmocka_unit_test(failed_exchange_brings_nothing),
+        cmocka_unit_test(a_huge_message_moves_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
