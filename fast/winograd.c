@@ -22,10 +22,10 @@
 #include <string.h>
 
 #define POINTS 36
-#define TILES 32          /* per piece; a multiple of every panel */
-#define INPUTS 256        /* input channels at a time: one point's are 32 KiB, which stay in L1 */
-#define OUTPUTS 128       /* output channels of a share, about: 590 KB of products */
-#define PIECES 4          /* for each thread, at least, if the outputs have as many shares */
+#define TILES 96          /* per piece, which reads all weights; a multiple of every panel */
+#define INPUTS 256        /* input channels at a time: a panel of one point's is 32 KiB, for L1 */
+#define OUTPUTS 64        /* output channels of a share, about: 880 KB of products */
+#define PIECES 2          /* for each thread, at least, if the outputs have as many shares */
 #define LINE (8 * TILES)  /* floats of a row of pixels: 4 per tile, and 4 more where a run ends */
 #define LEAST_CHANNELS 16 /* fewer do not repay the transforms, and round worse than a plain sum */
 
