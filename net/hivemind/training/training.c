@@ -68,6 +68,8 @@ static enum training_advice advise(struct training *c, double now)
     int ready = c->poll.view.samples >= c->o.target_batch || wait <= 0;
     /* A peer with local steps goes by its own samples; without any it follows the others. */
     if (c->o.local_steps && c->own.samples) ready = c->own.samples >= c->o.target_batch;
+    /* Without anybody's samples there is no gradient, however long the estimate has passed. */
+    if (!c->own.samples && !c->poll.has_samples) ready = 0;
     /* The slowest peer of the epoch is so far from its target that no round can begin soon.
      * [spec outer-steps 4, WAIT_FOR_ALL] */
     if (c->o.local_steps && ready && c->poll.others && wait > c->o.matchmaking_time)

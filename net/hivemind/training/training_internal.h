@@ -74,6 +74,7 @@ struct others_progress {
     struct progress_view view;
     size_t others;     /* peers that count, without us */
     size_t paused;     /* of those: no group of ours waits for them now */
+    int has_samples;   /* one of them reports samples of our epoch */
     int64_t lead;      /* see claims.h */
     int64_t displayed; /* the same for people */
     struct claims claims;

@@ -261,6 +261,9 @@ static void update_view(struct training *c, const struct dht_result *r)
     /* 4. Which peers' samples belong to this step? With our own they give samples, speed and
      * eta. */
     count = drop_beyond(records, count, c->own.epoch);
+    c->poll.has_samples = 0;
+    for (size_t i = 0; i < count; i++)
+        c->poll.has_samples |= records[i].epoch == c->own.epoch && records[i].samples > 0;
     if (!is_covered && (c->own.samples || c->report.has_stored)) records[count++] = own;
     if (c->o.local_steps)
         progress_update_each(&c->poll.view, records, count, &mine, (double)c->o.target_batch,

@@ -40,6 +40,29 @@ static void target_is_reached_by_samples_or_by_time(void **state)
     assert_int_equal(training_add(p->c, 1, 1000), TRAINING_UPDATE);
 }
 
+/* A peer so fast that its estimate has always passed: it steps by samples of its own, or follows a peer
+ * that has some, but makes no epoch out of nothing. */
+static void nobody_steps_without_samples(void **state)
+{
+    for (local_steps = 0; local_steps < 2; local_steps++) {
+        struct peer *p = &peers[0];
+        pl_backend_ref(&be);
+        for (int i = 0; i < 2; i++) {
+            open_peer(&peers[i], i);
+            training_enter(peers[i].c, 0);
+        }
+        assert_int_equal(training_add(p->c, TARGET, 1e-9), TRAINING_UPDATE);
+        training_advance(p->c, p->host_tensor);
+        for (int i = 0; i < 20; i++) assert_int_equal(training_add(p->c, 0, 0), TRAINING_GO_ON);
+        training_enter(peers[1].c, 1);
+        training_add(peers[1].c, TARGET, 1e-9);
+        for (int i = 0; i < 100 && training_add(p->c, 0, 0) != TRAINING_UPDATE; i++) nap(0.05);
+        assert_int_equal(training_add(p->c, 0, 0), TRAINING_UPDATE);
+        close_all(state);
+    }
+    local_steps = 0;
+}
+
 /* The speed that is reported: e <- 0.1 dt / n + 0.9 e, corrected for its start. Empty calls don't count. */
 static void speed_is_that_of_batches(void **state)
 {
@@ -277,6 +300,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(target_is_reached_by_samples_or_by_time, close_all),
+        cmocka_unit_test_teardown(nobody_steps_without_samples, close_all),
         cmocka_unit_test_teardown(speed_is_that_of_batches, close_all),
         cmocka_unit_test_teardown(bad_gradients_stay_here, close_all),
         cmocka_unit_test_teardown(every_second_epoch_averages_parameters, close_all),
