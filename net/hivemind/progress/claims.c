@@ -7,7 +7,9 @@
  *   lead = the highest epoch e with  #{peers that report >= e} > n / 2
  *
  * over the groupmates of our last common round, of gradients or of parameters, if there are at
- * least two, since they have shown that they train, else over everybody. To move the lead takes
+ * least two, since they have shown that they train. A single one is joined by our earlier
+ * groupmates: else two pairs of a swarm that has split would stay apart. Without any it is over
+ * everybody. To move the lead takes
  * more than half of the peers, and even then the lead only makes us ask for a state of that epoch.
  * If several downloads show no such state, its claimants are doubted: they do not count for 30 s,
  * then 60 s, up to 480 s.
@@ -286,23 +288,29 @@ static int counts(const struct claimant *p, int64_t own, double now)
 
 int64_t claims_lead(const struct claims *c, int64_t own, double now)
 {
-    struct progress_vote *votes = malloc(2 * (c->count + 1) * sizeof *votes), *mates;
-    int64_t all, of_mates;
-    size_t n = 0, m = 0;
+    struct progress_vote *votes = malloc(3 * (c->count + 1) * sizeof *votes), *mates, *met;
+    int64_t all, of_mates, of_met;
+    size_t n = 0, m = 0, k = 0;
     if (!votes) return -1;
     mates = votes + c->count + 1;
+    met = mates + c->count + 1;
     for (size_t i = 0; i < c->count; i++) {
         const struct claimant *p = &c->list[i];
         if (!counts(p, own, now)) continue;
         votes[n] = (struct progress_vote){ p->epoch, p->part_peers ? p->part_peers : 1 };
         if (p->is_mate) mates[m++] = votes[n];
+        if (p->is_met) met[k++] = votes[n];
         n++;
     }
     all = progress_majority(votes, n);
     of_mates = progress_majority(mates, m);
+    of_met = progress_majority(met, k);
     free(votes);
-    /* Two groupmates or more decide. One alone may only hold the lead back, never raise it. */
-    return m >= CLAIMS_MATES_MIN || (m && of_mates < all) ? of_mates : all;
+    /* Two groupmates or more decide; one of the last round does together with earlier ones. One
+     * alone may only hold the lead back, never raise it. */
+    if (m >= CLAIMS_MATES_MIN) return of_mates;
+    if (m && k >= CLAIMS_MATES_MIN) return of_met;
+    return m && of_mates < all ? of_mates : all;
 }
 
 int64_t claims_displayed(struct claims *c, int64_t lead, double now)
@@ -361,6 +369,7 @@ void claims_round(struct claims *c, const struct group *g)
     for (size_t i = 0; i < c->count; i++) {
         struct claimant *p = &c->list[i];
         p->is_mate = group_find(g, &p->peer) >= 0;
+        p->is_met |= p->is_mate;
         /* It has made our step: what was nearest to our epoch is its own record. */
         if (p->is_mate && c->own >= 0) p->is_disputed = 0;
     }

@@ -3,9 +3,10 @@
  * observations decide how far a claim is followed. Pure functions.
  *
  *   lead   the highest epoch that more than half of the others claim: of our groupmates in the last
- *          common round, of gradients or of parameters, if they are two or more, else of all. A
- *          minority's claim does not move it, and a peer in step with its groupmates stays with
- *          them. The lead is a reason to ask for a state, never an epoch to take over.
+ *          common round, of gradients or of parameters, if they are two or more; if there is one,
+ *          of all that have been our groupmates; else of all. A minority's claim does not move it,
+ *          and a peer in step with its groupmates stays with them. The lead is a reason to ask for
+ *          a state, never an epoch to take over.
  *   doubt  a peer whose lead no state has shown: unless it was in our last common round, its lead
  *          does not count for a while, twice as long each time.
  *   silent a peer that does not answer a ping, and has not reported since: it is dead or stopped.
@@ -52,6 +53,7 @@ struct claims {
         int is_client;
         uint32_t part_peers; /* of a part's sum, which has as many votes; 0: one peer */
         int is_mate;         /* was in the last common round */
+        int is_met;          /* was in that one, or in an earlier one */
         int is_disputed; /* several keys write for it, and nothing has shown yet which is its own */
     } * list;            /* by peer id */
     size_t count;

@@ -117,15 +117,44 @@ static void groupmates_decide_the_lead(void **state)
     sort_by_peer(all, 5);
     for (int i = 0; i < 5; i++) all[i].epoch = i < 2 ? 5 : 35;
     assert_int_equal(poll(&c, all, 3, 140), 3); /* two strangers have gone */
-    meet(&c, all + 2, 1);
-    assert_int_equal(claims_lead(&c, 5, 140), 5);
     meet(&c, all, 1);
     all[1].epoch = 35;
     assert_int_equal(poll(&c, all, 3, 141), 3);
     assert_int_equal(claims_lead(&c, 5, 141), 5);
+    sort_by_peer(all, 3);
+    all[1].epoch = 5;
+    assert_int_equal(poll(&c, all, 3, 142), 3);
+    meet(&c, all + 2, 1);
+    assert_int_equal(claims_lead(&c, 5, 142), 5);
+    sort_by_peer(all, 3);
+    all[1].epoch = 35;
     all[0] = all[1];
     assert_int_equal(poll(&c, all, 1, 150), 1); /* a groupmate that has left has no say */
     assert_int_equal(claims_lead(&c, 5, 150), 35);
+    claims_clear(&c);
+}
+
+/* Four that have averaged split into two pairs: the pair that is behind sees the other one ahead, and
+ * asks for its state. Strangers, however many, move neither pair. */
+static void split_pairs_see_each_other(void **state)
+{
+    struct progress_record all[] = { at(1, 5), at(2, 5), at(3, 5), at(7, 35), at(8, 35), at(9, 35) };
+    struct claims c = { 0 };
+    poll(&c, all, 6, 100);
+    meet(&c, all, 3);
+    meet(&c, all, 1);
+    assert_int_equal(claims_lead(&c, 5, 100), 5);
+    all[1].epoch = 6;
+    poll(&c, all, 6, 101);
+    assert_int_equal(claims_lead(&c, 5, 101), 5); /* one of them is no majority */
+    sort_by_peer(all, 6);
+    all[2].epoch = 6;
+    poll(&c, all, 6, 102);
+    assert_int_equal(claims_lead(&c, 5, 102), 6);
+    sort_by_peer(all, 6);
+    for (int i = 3; i < 6; i++) all[i].epoch = 0; /* strangers hold nobody back, either */
+    poll(&c, all, 6, 103);
+    assert_int_equal(claims_lead(&c, 5, 103), 6);
     claims_clear(&c);
 }
 
@@ -636,6 +665,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lead_is_a_majority),
         cmocka_unit_test(groupmates_decide_the_lead),
+        cmocka_unit_test(split_pairs_see_each_other),
         cmocka_unit_test(unconfirmed_lead_is_doubted),
         cmocka_unit_test(clients_have_no_state),
         cmocka_unit_test(silent_peers_do_not_count_for_the_lead),
