@@ -234,7 +234,8 @@ enum {
 /* For apply: 1, and the mean is in the buffer "mean", which the algorithm has added; 0: none. */
 int pl_outer_arrived(struct pl_outer *o, const struct pl_outer_message *in, int count);
 
-/* Delta_r is empty: the others have received it, or it held a NaN and is dropped. */
+/* Delta_r is empty: the others have received it, it held a NaN and is dropped, or the state has
+ * just come from another peer. */
 void pl_outer_restart(struct pl_outer *o);
 /* 1: Delta_r holds inner steps, also such as were taken before a failed exchange. */
 int pl_outer_has_change(const struct pl_outer *o);

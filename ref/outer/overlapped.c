@@ -94,12 +94,15 @@ static int message(struct pl_outer *o, struct pl_outer_message *out, float *x, f
     return rc ? rc : PL_OUTER_GRADIENT;
 }
 
-/* The exchange has failed: Delta^t = Delta^t + Delta^{t-1}, so that no local step is lost. */
+/* The exchange has failed: Delta^t = Delta^t + Delta^{t-1}, so that no local step is lost. A
+ * newcomer has its donor's Delta^{t-1}, and no step before it: the donor keeps that one. */
 static int keep_lost(struct pl_outer *o)
 {
     float *delta = pl_outer_get(o, "delta");
     double squares;
-    int rc = o->setup.be->axpy(delta, 1, pl_outer_get(o, "delta before"), o->n);
+    int rc;
+    if (o->counter[PL_OUTER_SENT] == o->counter[PL_OUTER_DELIVERED]) return PL_OK;
+    rc = o->setup.be->axpy(delta, 1, pl_outer_get(o, "delta before"), o->n);
     if (!rc) rc = o->setup.be->sumsq(&squares, delta, o->n);
     if (!rc) o->counter[ROUND_WEIGHT] = squares > 0;
     return rc;

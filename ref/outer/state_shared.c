@@ -132,8 +132,10 @@ int pl_outer_load_shared(struct pl_outer *o, const uint8_t *in, struct pl_err *e
         pl_free(copy);
         in += b->bytes;
     }
-    /* The latest message was made from parameters that are gone: it cannot be taken back. */
+    /* The latest message was made from parameters that are gone: it cannot be taken back. None of
+     * the steps so far is ours to send. */
     o->out_bytes = 0;
+    pl_outer_restart(o);
     return rc;
 }
 

@@ -128,6 +128,47 @@ static void a_lost_exchange_is_sent_again(void **state)
     }
 }
 
+/* A newcomer takes a state over whose message is due. The donor sends that change, and keeps it if the
+ * exchange fails; the newcomer, whose exchange fails, too, sends its own steps alone. */
+static void a_newcomer_keeps_no_change_of_its_donor(void **state)
+{
+    static const struct pl_outer_algorithm *const late[] = { &pl_outer_delayed, &pl_outer_eager };
+    for (size_t a = 0; a < PL_COUNT(late); a++) {
+        struct pl_outer_setup s = settings();
+        static struct world w;
+        struct pl_outer_message m = { .weight = 0 };
+        float phi[VALUES];
+        uint8_t *shared;
+        int next = PL_OUTER_SEND;
+        begin(&w, late[a], &s);
+        for (int t = 0; t < s.H; t++) {
+            pl_outer_before_step(w.o[0], w.x[0], w.g[0], 0.1);
+            for (int i = 0; i < VALUES; i++) w.x[0][i] += 0.01f * (float)(t + i % 5);
+            next = pl_outer_after_step(w.o[0], w.x[0]);
+        }
+        assert_int_equal(next, PL_OUTER_SEND);
+        shared = malloc(pl_outer_shared_bytes(w.o[0]));
+        assert_int_equal(pl_outer_save_shared(w.o[0], shared), PL_OK);
+        assert_int_equal(pl_outer_load_shared(w.o[1], shared, NULL), PL_OK);
+        free(shared);
+        memcpy(phi, pl_outer_get(w.o[1], "phi"), sizeof phi);
+        memcpy(w.x[1], phi, sizeof phi);
+        assert_int_equal(pl_outer_message(w.o[1], &m, w.x[1], NULL), PL_OUTER_GRADIENT);
+        for (int t = 0; t < s.H; t++) {
+            pl_outer_before_step(w.o[1], w.x[1], w.g[1], 0.1);
+            w.x[1][0] += 0.25f;
+            next = pl_outer_after_step(w.o[1], w.x[1]);
+        }
+        assert_int_equal(next, PL_OUTER_RECEIVE);
+        assert_int_equal(pl_outer_apply(w.o[1], w.x[1], NULL, NULL, 0), PL_OUTER_SEND);
+        pl_outer_message(w.o[1], &m, w.x[1], NULL);
+        assert_true(m.weight == 1);
+        for (int i = 0; i < VALUES; i++)
+            assert_float_equal(((float *)(void *)m.data)[i], i ? 0 : -0.25f * (float)s.H, 1e-6f);
+        end(&w);
+    }
+}
+
 /* H = 1, mu = 0, nu = 1 is the mean of the parameters. */
 static void diloco_can_be_the_mean(void **state)
 {
@@ -263,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_failed_exchange_keeps_local_work),
         cmocka_unit_test(a_lost_change_is_sent_again),
         cmocka_unit_test(a_lost_exchange_is_sent_again),
+        cmocka_unit_test(a_newcomer_keeps_no_change_of_its_donor),
         cmocka_unit_test(diloco_can_be_the_mean),
         cmocka_unit_test(one_step_is_nesterov),
         cmocka_unit_test(nesterov_as_torch_has_it),
