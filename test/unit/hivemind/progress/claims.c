@@ -138,7 +138,9 @@ static void groupmates_decide_the_lead(void **state)
  * asks for its state. Strangers, however many, move neither pair. */
 static void split_pairs_see_each_other(void **state)
 {
-    struct progress_record all[] = { at(1, 5), at(2, 5), at(3, 5), at(7, 35), at(8, 35), at(9, 35) };
+    struct progress_record all[] = {
+        at(1, 5), at(2, 5), at(3, 5), at(7, 35), at(8, 35), at(9, 35)
+    };
     struct claims c = { 0 };
     poll(&c, all, 6, 100);
     meet(&c, all, 3);
