@@ -25,6 +25,7 @@ struct train_swarm {
     int powersgd_rank; /* 0: the run's */
     int64_t inner_steps;
     double outer_lr, outer_momentum;
+    int min_peers;                       /* of the first common step */
     double slow;                         /* least time of a micro-batch, s */
     const struct run_manifest *manifest; /* our options, borrowed; NULL: none is published */
     int json, no_check;

@@ -1,6 +1,7 @@
 /* swarm_trainer.c - the hooks by which the collaborative optimizer moves a trainer of
  * runtime/trainer.h: its gradient, a step, another peer's state. [TTT 3.3] */
 #include "swarm_trainer.h"
+#include "cmd/common/interrupt.h"
 
 #include <math.h>
 #include <string.h>
@@ -95,6 +96,8 @@ static int change(void *context, enum trainer_change change, int64_t epoch)
     return PL_OK;
 }
 
+static int is_interrupted(void *context) { return interrupted(); }
+
 /* Peers verify each other only if they have the same data, so its name goes to the group. A
  * validator can recompute a gradient only if the data can be drawn in a given order. */
 int swarm_trainer_open(struct swarm_trainer *l, struct train_swarm *w, struct pl_trainer *t,
@@ -121,6 +124,7 @@ struct pl_collaborative_trainer swarm_trainer_hooks(struct swarm_trainer *l)
                                               .take_gradient = take_gradient,
                                               .step = step,
                                               .change = change,
+                                              .is_interrupted = is_interrupted,
                                               .overlaps = l->t->model->params.be->many_threads,
                                               .outer = l->w->job->outer };
     if (l->me)

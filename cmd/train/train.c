@@ -108,6 +108,9 @@ const struct option_row train_peer_rows[] = {
       "\n- none: nothing"
       "\n- step: the optimizer step, as in the paper's run"
       "\n- round: the gradient averaging, too, for slow connections" },
+    { "min-peers", "N", "1", OPT_INTEGER(swarm.min_peers, 1, 1000000),
+      "peers, this one included, that the first step waits for; after five minutes training begins "
+      "without them" },
     { "slow", "SECONDS", "0", OPT_SECONDS(swarm.slow, 0, 3600),
       "minimum time per micro-batch, to imitate a slow machine" },
     { "json", NULL, NULL, OPT_FLAG(swarm.json), "print events as lines of JSON" },

@@ -59,6 +59,9 @@ static void report(void *context, const struct pl_collaborative_event *e)
     if (w->json) swarm_event_json(e);
     else if (!w->job->quiet)
         swarm_event_text(e, w->job->cmd, w->averaging->verify, train_period(w));
+    if (e->kind == PL_COLLABORATIVE_READY && w->min_peers > 1 && !w->json && !w->job->quiet)
+        fprintf(stderr, "potluck %s: the first step waits for %d peers, five minutes at most\n",
+                w->job->cmd, w->min_peers);
     if (e->kind == PL_COLLABORATIVE_EPOCH && w->job->outer)
         swarm_trainer_end_outer_step(&l->trainer);
     if (e->kind == PL_COLLABORATIVE_EPOCH) {
@@ -140,6 +143,7 @@ static int train_in_swarm(struct swarm_training *l, struct pl_err *err)
         .own_name = w->name,
         .compression = a->compression,
         .target_batch = w->job->target_batch,
+        .min_peers = (size_t)w->min_peers,
         .lr = t->options.peak,
         .schedule = learning_rate,
         .algorithm = w->algorithm,

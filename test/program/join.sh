@@ -162,4 +162,25 @@ END
 else
     echo "skip data over https: python3 or openssl is not installed"; skipped=$((skipped + 1))
 fi
+# --- the first step waits for --min-peers
+
+ended() { # process
+    for _ in $(seq 600); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.1; done
+    return 1
+}
+# One batch fills the target: without the option the first peer would step alone at once.
+train "$work/m" --run pair --config $tiny --steps 100000 --target-batch 2 --batch 2 --lr 0.02 --min-peers 2
+sleep 3
+check "one peer of two makes no step" sh -c "! grep -q '\"event\":\"epoch\"' '$work/m'"
+"$POTLUCK" join "$(address "$work/m")" --limit 128 --threads 1 --batch 2 --matchmaking-time 1 --slow 0.3 --save-every 0 --quiet --json \
+    --no-check --min-peers 2 --listen /ip4/127.0.0.1/tcp/0 --out "$work/n.d" >"$work/n" 2>"$work/n.err" &
+peers="$peers $!"
+check "two do" wait_for '"event":"epoch"' "$work/m"
+check "and the first step is of both" sh -c "grep '\"event\":\"epoch\"' '$work/m' | head -n 1 | grep -q '\"peers\":2,'"
+train "$work/o" --run single --config $tiny --steps 100000 --target-batch 2 --batch 2 --lr 0.02 --min-peers 2
+single=${peers##* }
+sleep 2
+kill -INT "$single"
+check "Ctrl-C ends the wait" ended "$single"
+check "with a checkpoint" sh -c "ls '$work/o.d' | grep -q checkpoint"
 finish

@@ -143,6 +143,11 @@ static inline const struct pl_outer_algorithm *collaborative_gathers(
     return a && !a->is_reduced ? a : NULL;
 }
 
+static inline int collaborative_is_interrupted(const struct pl_collaborative *c)
+{
+    return c->trainer.is_interrupted && c->trainer.is_interrupted(c->trainer.context);
+}
+
 /* --- optimizer_options.c */
 
 void collaborative_set_defaults(struct pl_collaborative_options *o);

@@ -100,6 +100,7 @@ enum training_advice local_wait(struct pl_collaborative *c)
     do {
         nanosleep(&pause, NULL);
         advice = training_add(c->training, 0, 0);
+        if (collaborative_is_interrupted(c)) return TRAINING_GO_ON;
     } while ((advice == TRAINING_WAIT_SLOWER && pl_seconds() < until) || advice == TRAINING_WAIT);
     return advice == TRAINING_WAIT_SLOWER ? TRAINING_UPDATE : advice;
 }

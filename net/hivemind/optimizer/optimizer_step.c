@@ -124,7 +124,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
     }
     advice = training_add(c->training, samples, pl_seconds() - c->batch_began);
     /* The seconds are the batch's own: waiting for rounds does not make this peer look slow. */
-    while (advice == TRAINING_WAIT) {
+    while (advice == TRAINING_WAIT && !collaborative_is_interrupted(c)) {
         nanosleep(&pause, NULL);
         advice = training_add(c->training, 0, 0);
     }
@@ -138,7 +138,7 @@ static int add_batch(struct pl_collaborative *c, int64_t samples, double loss, s
         return PL_OK;
     }
     /* The algorithm counts steps, the swarm samples. */
-    if (c->outer.overlap.is_due) advice = TRAINING_UPDATE;
+    if (c->outer.overlap.is_due && advice != TRAINING_WAIT) advice = TRAINING_UPDATE;
     e.due = advice == TRAINING_UPDATE;
     e.samples = c->now.samples;
     collaborative_report(c, &e);

@@ -70,6 +70,9 @@ struct pl_collaborative_trainer {
      * changed. */
     int (*step)(void *context, int64_t epoch, int delayed, struct pl_err *err);
     int (*change)(void *context, enum trainer_change change, int64_t epoch);
+    /* 1: the user wants to stop, so a wait for other peers ends at once, without a step; may be
+     * NULL. */
+    int (*is_interrupted)(void *context);
     int overlaps; /* 1: a delayed step may overlap with the caller's batches */
     struct trainer_validation validation;
     /* The state of options.algorithm over `value`, of which `state` gives newcomers a copy; NULL:
