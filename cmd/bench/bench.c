@@ -36,10 +36,12 @@ static const struct option_row rows[] = {
     { "only", "SECTION", NULL, OPT_CHOICE(section, section_names),
       "time one section only. device times memory traffic, pictures times VQGAN and CLIP" },
     { "size", "S", NULL, OPT_CALL_OF(take_size, train_configs),
-      "demo, small, middle or run; may be repeated (default: all)" },
+      "demo, small, middle or run; may be repeated (default: all, but drawing without run, which "
+      "takes minutes an image)" },
     { "filter", "S", NULL, OPT_TEXT(filter), "in section parts, only lines that contain S" },
     { "batch", "N", NULL, OPT_INTEGER(batch, 1, 4096),
       "samples per step (default: 32, 8, 2 and 1 for the four sizes)" },
+    { "images", "N", "16", OPT_INTEGER(images, 1, 1024), "images drawn at a time" },
     { "values", "N", NULL, OPT_INTEGER(values, 65536, (int64_t)1 << 32),
       "floats per buffer in section device and for the device's peaks (default: 2^27 on a "
       "device, 2^22 in host memory)" },
@@ -73,7 +75,9 @@ static void ask_peers(struct bench *b, int section)
     }
     for (size_t k = 0; k < PL_COUNT(kinds); k++)
         for (int i = 0; i < BENCH_SIZES; i++) {
-            int count = k == 0 ? 1 << 20 : k == 3 ? 16 : bench_samples(b, &bench_sizes[i]);
+            int count = k == 0   ? 1 << 20
+                        : k == 3 ? (int)b->images
+                                 : bench_samples(b, &bench_sizes[i]);
             if (section >= 0 && strcmp(section_names[section], kinds[k].section)) continue;
             /* codes and pictures have no size; sampling at the reference run's size takes Python
              * hours */
@@ -119,10 +123,10 @@ static int run_bench(int argc, char **argv)
     struct bench b = { .section = -1, .activations = -1 };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct pl_err err;
-    int any = 0, rc;
+    int rc;
     if (options_parse(&command_bench, &b, argc, argv, NULL, &rc)) return rc;
-    for (int i = 0; i < BENCH_SIZES; i++) any |= b.chosen[i];
-    for (int i = 0; !any && i < BENCH_SIZES - b.quick; i++) b.chosen[i] = 1;
+    for (int i = 0; i < BENCH_SIZES; i++) b.named |= b.chosen[i];
+    for (int i = 0; !b.named && i < BENCH_SIZES - b.quick; i++) b.chosen[i] = 1;
     if (outputs_check_file(b.json, &err)) return command_failed("bench", "%s", err.text);
     if (compute_open(&b.be, &b.compute, "bench")) return 1;
     b.cores = b.compute.threads ? (int)b.compute.threads : cores > 0 ? (int)cores : 1;

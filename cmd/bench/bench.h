@@ -26,10 +26,11 @@ struct bench {
     struct pl_backend be, ref;
     struct peak peak;
     struct bench_peers peers;
-    int chosen[BENCH_SIZES], cores, bf16;
-    int activations;      /* of every size; -1: each its own */
-    int64_t steps, batch; /* batch 0: each size its own */
-    size_t values;        /* floats of a buffer in section device */
+    int chosen[BENCH_SIZES], named, cores, bf16; /* named: sizes were asked for by name */
+    int activations;                             /* of every size; -1: each its own */
+    int64_t steps, batch;                        /* batch 0: each size its own */
+    int64_t images;                              /* drawn at a time */
+    size_t values;                               /* floats of a buffer in section device */
     const char *filter, *json;
     int quick, section; /* index of --only; -1: all */
     json_t *rows;       /* array: an object a line that was printed */

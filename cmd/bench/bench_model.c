@@ -1,17 +1,15 @@
 /* bench_model.c - whole training steps and sampling, compared with the roofline, the reference
  * backend and Python. The roofline: paper/log/limits.md 8. */
 #include "bench.h"
+#include "operation_count.h"
 #include "runtime/generate.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#define PICTURES 16
-
-/* Floating-point operations of one sample's step; a multiply-add counts two. Reversible layers
- * compute every block twice forward and two gradients per matrix product; with stored
- * activations the forward pass runs once. Each row has its own columns of the logits. */
-static double operations(const struct pl_dalle_config *c, enum pl_activations mode)
+/* Floating-point operations that one sample's step asks for: a forward pass, and for each of its
+ * products two gradients. A multiply-add counts two. Each row has its own columns of the logits. */
+static double operations(const struct pl_dalle_config *c)
 {
     double S = pl_dalle_positions(c), D = c->D, E = (double)c->H * c->d, blocks = 0;
     double logits = 2 * D * ((double)c->T * pl_dalle_text_rows(c) + (double)c->F * c->F * c->Vi);
@@ -20,7 +18,7 @@ static double operations(const struct pl_dalle_config *c, enum pl_activations mo
         pl_dalle_mask(c, l, &mask);
         blocks += 2 * S * (4 * D * E + 12 * D * D) + 4 * E * (double)pl_mask_count(&mask, (int)S);
     }
-    return (mode == PL_STORED ? 3 : 4) * blocks + 3 * logits;
+    return 3 * (blocks + logits);
 }
 
 /* A random batch; the caller frees *text. */
@@ -51,16 +49,20 @@ static int prepare(struct pl_dalle **m, int32_t **text, int32_t **codes,
     return rc;
 }
 
-/* The best time of several steps, or a negative status with a sentence. */
-static double step_seconds(const struct bench *b, const struct pl_backend *be,
+/* The best time of several steps, or a negative status with a sentence. *done: the operations of
+ * one, with what is computed twice: a reversible or recomputed block's forward pass, and scores. */
+static double step_seconds(const struct bench *b, const struct pl_backend *backend,
                            const struct pl_dalle_config *c, enum pl_activations mode, int B,
-                           int steps, struct pl_err *err)
+                           int steps, double *done, struct pl_err *err)
 {
+    struct pl_backend counting, *be = &counting;
     struct pl_dalle *m = NULL;
     struct pl_dalle_loss loss;
     int32_t *text, *codes;
     double best = INFINITY;
-    int rc = prepare(&m, &text, &codes, be, c, B, 1, err);
+    int rc;
+    operation_count_begin(be, backend);
+    rc = prepare(&m, &text, &codes, be, c, B, 1, err);
     if (!rc) m->activations = mode;
     for (int i = 0; !rc && i < steps; i++) {
         double start = bench_now(b);
@@ -68,6 +70,7 @@ static double step_seconds(const struct bench *b, const struct pl_backend *be,
         if (!rc) best = fmin(best, bench_now(b) - start);
     }
     compute_explain(err, rc, be, m ? B : 0, "--activations reversible, or a smaller --size");
+    *done = operation_count() / steps;
     pl_free(text);
     pl_dalle_close(m);
     return rc ? rc : best;
@@ -102,9 +105,9 @@ static int complain(const struct pl_err *err) { return command_failed("bench", "
 static double reference_rate(const struct bench *b, struct pl_err *err)
 {
     struct pl_dalle_config demo;
-    double seconds = pl_dalle_config_named(&demo, "demo", err);
-    if (seconds == 0) seconds = step_seconds(b, &b->ref, &demo, PL_STORED, 1, 1, err);
-    return seconds < 0 ? seconds : operations(&demo, PL_STORED) / seconds;
+    double done, seconds = pl_dalle_config_named(&demo, "demo", err);
+    if (seconds == 0) seconds = step_seconds(b, &b->ref, &demo, PL_STORED, 1, 1, &done, err);
+    return seconds < 0 ? seconds : done / seconds;
 }
 
 static void print_aim(const struct bench *b, const struct bench_size *size, double took,
@@ -126,31 +129,33 @@ static int step_row(struct bench *b, const struct bench_size *size, double ref_r
     enum pl_activations mode = b->activations >= 0 ? (enum pl_activations)b->activations
                                                    : size->activations;
     int pairs = b->bf16 && b->peak.bf16 > b->peak.float32;
-    double peak = pairs ? b->peak.bf16 : b->peak.float32, work, ref, took;
+    double peak = pairs ? b->peak.bf16 : b->peak.float32, asked, work, ref, took;
     int B = bench_samples(b, size), slow, measured;
     struct pl_dalle_config c;
     struct pl_err err;
     json_t *row;
     if (pl_dalle_config_named(&c, size->name, &err)) return complain(&err);
-    work = operations(&c, mode);
-    ref = work / ref_rate;
-    slow = B * work > 1e12;
+    asked = operations(&c);
+    slow = B * asked > 1e12;
     measured = size == bench_sizes && mode == PL_STORED;
     if (slow) {
-        printf("%-7s (at least %.0f s a step)\r", c.name, B * work / peak);
+        printf("%-7s (at least %.0f s a step)\r", c.name, B * asked / peak);
         fflush(stdout);
     }
-    took = step_seconds(b, &b->be, &c, mode, B, slow ? 1 : (int)b->steps, &err) / B;
+    took = step_seconds(b, &b->be, &c, mode, B, slow ? 1 : (int)b->steps, &work, &err) / B;
     if (took < 0) return complain(&err);
-    printf("%-7s %4d %-10s %10.2f %8.1f %5.0f %% %s%9.0f %6.0fx", c.name, B, ways[mode], 1e3 * took,
-           1e-9 * work / took, 100 * work / peak / took, measured ? " " : "~", 1e3 * ref,
-           ref / took);
+    work /= B;
+    ref = work / ref_rate;
+    printf("%-7s %4d %-10s %10.2f %9.3f %9.3f %8.1f %5.0f %% %s%9.0f %6.0fx", c.name, B, ways[mode],
+           1e3 * took, 1e-9 * asked, 1e-9 * work, 1e-9 * work / took, 100 * work / peak / took,
+           measured ? " " : "~", 1e3 * ref, ref / took);
     if (peer) printf(" %10.1f %6.2fx", 1e3 * peer->seconds, peer->seconds / took);
     else printf(" %10s %7s", "-", "-");
     print_aim(b, size, took, peer ? peer->seconds : 0);
-    row = json_pack("{s:s, s:s, s:i, s:s, s:f, s:f, s:f, s:f}", "section", "step", "size", c.name,
-                    "samples", B, "activations", ways[mode], "sample_s", took, "flops", work,
-                    "of_roofline", work / peak / took, measured ? "ref_s" : "ref_scaled_s", ref);
+    row = json_pack("{s:s, s:s, s:i, s:s, s:f, s:f, s:f, s:f, s:f}", "section", "step", "size",
+                    c.name, "samples", B, "activations", ways[mode], "sample_s", took,
+                    "flops_asked", asked, "flops", work, "of_roofline", work / peak / took,
+                    measured ? "ref_s" : "ref_scaled_s", ref);
     if (b->be.memory_peak)
         json_object_set_new(row, "memory_bytes", json_integer((json_int_t)b->be.memory_peak()));
     bench_row(b, peer, row);
@@ -163,45 +168,68 @@ int bench_steps(struct bench *b)
     double ref_rate = reference_rate(b, &err);
     int rc = 0;
     if (ref_rate < 0) return complain(&err);
-    printf("\n%-7s %4s %-10s %10s %8s %7s %10s %7s %10s %7s\n", "step", "B", "", "ms/sample",
-           "GF/s", "roof", "ref ms", "ratio", "peer ms", "ratio");
+    printf("\n%-7s %4s %-10s %10s %9s %9s %8s %7s %10s %7s %10s %7s\n", "step", "B", "",
+           "ms/sample", "GF asked", "GF done", "GF/s", "roof", "ref ms", "ratio", "peer ms",
+           "ratio");
     for (size_t i = 0; i < BENCH_SIZES; i++)
         if (b->chosen[i] && step_row(b, &bench_sizes[i], ref_rate)) rc = 1;
     return rc;
 }
 
+/* Bytes that a picture reads with the cache, if n are drawn at a time: for each image token all
+ * layers' weights (once for the batch) and the keys and values that it may see. In bfloat16 a
+ * weight has 2 bytes. */
+static double drawing_bytes(const struct pl_dalle_config *c, int n, int bf16)
+{
+    double D = c->D, E = (double)c->H * c->d, cells = (double)c->F * c->F, keys = 0;
+    double weights = c->L * (4 * D * E + 12 * D * D) + D * c->Vi;
+    for (int l = 0; l < c->L; l++) {
+        struct pl_mask mask;
+        int S = pl_dalle_positions(c), text = S - c->F * c->F;
+        pl_dalle_mask(c, l, &mask);
+        keys += (double)(pl_mask_count(&mask, S) - pl_mask_count(&mask, text));
+    }
+    return cells * weights * (bf16 ? 2 : 4) / n + keys * 2 * E * 4;
+}
+
 static int draw_row(struct bench *b, const struct bench_size *size)
 {
     const struct bench_peer_time *peer = bench_peer(&b->peers, "draw %s", size->name);
+    /* without a cache the reference run's size takes hours */
+    int n = (int)b->images, uncached = size < bench_sizes + BENCH_SIZES - 1;
     struct pl_dalle_config c;
     struct pl_err err;
-    double took, slow;
+    double took, slow = 0, bound;
+    json_t *row;
     if (pl_dalle_config_named(&c, size->name, &err)) return complain(&err);
-    if ((took = draw_seconds(b, &b->be, &c, PICTURES, 0, &err)) < 0 ||
-        (slow = draw_seconds(b, &b->be, &c, 2, 1, &err)) < 0)
+    if ((took = draw_seconds(b, &b->be, &c, n, 0, &err)) < 0 ||
+        (uncached && (slow = draw_seconds(b, &b->be, &c, 2, 1, &err)) < 0))
         return complain(&err);
-    took /= PICTURES;
+    took /= n;
     slow /= 2;
-    printf("%-7s %4d %10.2f %8.0f %12.1f %6.1fx", c.name, PICTURES, 1e3 * took, c.F * c.F / took,
-           1e3 * slow, slow / took);
+    bound = drawing_bytes(&c, n, b->bf16) / b->peak.memory;
+    printf("%-7s %4d %10.2f %8.0f %10.2f", c.name, n, 1e3 * took, c.F * c.F / took, 1e3 * bound);
+    if (uncached) printf(" %12.1f %6.1fx", 1e3 * slow, slow / took);
+    else printf(" %12s %7s", "-", "-");
     if (peer)
         printf(" %10.1f %6.1fx  aim 5x: %s", 1e3 * peer->seconds, peer->seconds / took,
                peer->seconds / took >= 5 ? "met" : "missed");
     putchar('\n');
     fflush(stdout);
-    bench_row(b, peer,
-              json_pack("{s:s, s:s, s:f, s:f}", "section", "draw", "size", c.name, "picture_s",
-                        took, "uncached_s", slow));
+    row = json_pack("{s:s, s:s, s:i, s:f, s:f}", "section", "draw", "size", c.name, "images", n,
+                    "picture_s", took, "bound_s", bound);
+    if (uncached) json_object_set_new(row, "uncached_s", json_real(slow));
+    bench_row(b, peer, row);
     return 0;
 }
 
 int bench_drawing(struct bench *b)
 {
     int rc = 0;
-    printf("\n%-7s %4s %10s %8s %12s %7s %10s %7s\n", "draw", "n", "ms each", "codes/s",
-           "no cache, ms", "ratio", "peer ms", "ratio");
-    for (size_t i = 0; i + 1 < BENCH_SIZES; i++) /* the reference run's size takes a quarter of an
-                                                  * hour */
-        if (b->chosen[i] && draw_row(b, &bench_sizes[i])) rc = 1;
+    printf("\n%-7s %4s %10s %8s %10s %12s %7s %10s %7s\n", "draw", "n", "ms each", "codes/s",
+           "bound, ms", "no cache, ms", "ratio", "peer ms", "ratio");
+    for (size_t i = 0; i < BENCH_SIZES; i++)
+        if (b->chosen[i] && (i + 1 < BENCH_SIZES || b->named) && draw_row(b, &bench_sizes[i]))
+            rc = 1;
     return rc;
 }

@@ -18,6 +18,19 @@ check "its row: sizes, roof, reference, peer" grep -Eq '^demo +32 stored .*%.*x 
 check "what the peer misses is reported" grep -q 'peer not found: nobody else' "$work/out"
 check "the kernels are named" grep -q '^backend .*fast: .* kernels' "$work/out"
 check "the JSON has the peer's time" grep -q '"peer_s": 1000' "$work/json"
+# Demo's sizes give 0.55 GF by the formula; what the backend was asked for is counted apart from it.
+cat >"$work/count.py" <<'EOF'
+import json, sys
+row = json.load(open(sys.argv[1]))["rows"][0]
+least, most = map(float, sys.argv[2:])
+assert row["flops_asked"] == 551634432, row["flops_asked"]
+assert least < row["flops"] / row["flops_asked"] < most, row["flops"]
+EOF
+check "a stored step computes only the scores twice" python3 "$work/count.py" "$work/json" 1.001 1.01
+check "a reversible step computes its blocks twice forward" sh -c "'$POTLUCK' bench --backend fast --threads 1 --steps 2 --size demo \
+    --only steps --activations reversible --json '$work/json' >/dev/null && python3 '$work/count.py' '$work/json' 1.3 1.34"
+check "drawing has a bound" bench fast broken drawing
+check "its row" grep -q '"bound_s"' "$work/json"
 check "attention with a broken peer" bench fast broken attention
 check "which is reported" grep -q 'Python packages not timed: .*ended with an error' "$work/out"
 check "both ways are timed" grep -Eq '^demo +both ways .*GF/s' "$work/out"
