@@ -28,6 +28,7 @@ struct row {
 static const struct row top[] = {
     { "peers", INTEGER, RUN(setup.peers), 2, LAB_PEERS_MAX },
     { "all_reduce", INTEGER, RUN(setup.all_reduce), 0, 1 },
+    { "groups", INTEGER, RUN(setup.groups), 0, LAB_PEERS_MAX / 2 },
     { "steps", WIDE, RUN(setup.steps), 1, 1e9 },
     { "evaluate", WIDE, RUN(setup.evaluate), 1, 1e9 },
     { "seed", WIDE, RUN(setup.seed), 0, 1e15 },

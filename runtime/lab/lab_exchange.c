@@ -4,7 +4,7 @@
  *            sends the mean of part b to every other member once it has all of them
  *   GATHER   every member sends its whole message to every other one; also of a mean that is not
  *            is_reduced, as `potluck train` does, unless the run asks for an all-reduce
- *   GROUP    the same within the groups of pl_noloco_group
+ *   GROUP    the same within the groups of pl_noloco_group; also a mean of a run with `groups`
  *   ONE      each message goes to every peer by itself; all apply them in the order of their
  *            numbers
  *
@@ -23,9 +23,12 @@
 #define PHASE_SCATTER 0
 #define PHASE_REST 1 /* a reduced part, or a whole message */
 
+static int is_grid(const struct lab_swarm *s) { return s->setup->groups > 1; }
+
 static enum pl_outer_exchange kind_of(const struct lab_swarm *s)
 {
     const struct pl_outer_algorithm *a = s->setup->algorithm;
+    if (is_grid(s)) return PL_OUTER_GROUP;
     const int is_gathered = a->exchange == PL_OUTER_MEAN && !a->is_reduced && !s->setup->all_reduce;
     return is_gathered ? PL_OUTER_GATHER : a->exchange;
 }
@@ -137,9 +140,14 @@ static int place_of(const struct exchange *e, int k)
     return place;
 }
 
-static size_t bytes_of(const struct exchange *e, int k)
+size_t lab_exchange_bytes(const struct lab_swarm *s, const struct pl_outer_message *m)
 {
-    return e->message[k].data ? e->message[k].bytes : 0;
+    return m->bytes + (is_grid(s) ? s->model->n * sizeof(float) : 0);
+}
+
+static size_t bytes_of(const struct lab_swarm *s, const struct exchange *e, int k)
+{
+    return e->message[k].data ? lab_exchange_bytes(s, &e->message[k]) : 0;
 }
 
 static int scatter(struct lab_swarm *s, struct exchange *e)
@@ -151,7 +159,7 @@ static int scatter(struct lab_swarm *s, struct exchange *e)
         e->plain.parts[b] = e->plain.messages[b] = R - 1;
         for (int a = 0; a < s->setup->peers && !rc; a++)
             if (a != b && e->plain.member[a])
-                rc = send(s, e, a, b, part_bytes(bytes_of(e, a), place, R), PHASE_SCATTER);
+                rc = send(s, e, a, b, part_bytes(bytes_of(s, e, a), place, R), PHASE_SCATTER);
     }
     return rc;
 }
@@ -159,7 +167,7 @@ static int scatter(struct lab_swarm *s, struct exchange *e)
 /* Member b has every part that it reduces: the mean of them goes out. */
 static int gather_part(struct lab_swarm *s, struct exchange *e, int b)
 {
-    double bytes = part_bytes(bytes_of(e, b), place_of(e, b), e->plain.members);
+    double bytes = part_bytes(bytes_of(s, e, b), place_of(e, b), e->plain.members);
     int rc = PL_OK;
     for (int k = 0; k < s->setup->peers && !rc; k++)
         if (k != b && e->plain.member[k]) rc = send(s, e, b, k, bytes, PHASE_REST);
@@ -177,10 +185,21 @@ static int gather(struct lab_swarm *s, struct exchange *e, const int *member, in
             int b = member[j];
             if (a == b || !e->plain.member[b] || e->plain.done[b]) continue;
             e->plain.messages[b]++;
-            rc = send(s, e, a, b, (double)bytes_of(e, a), PHASE_REST);
+            rc = send(s, e, a, b, (double)bytes_of(s, e, a), PHASE_REST);
         }
     }
     return rc;
+}
+
+/* The group of peer k, in one order for all its members. Returns their number, or a status. */
+static int group_of(const struct lab_swarm *s, const struct exchange *e, int k, int *member)
+{
+    const struct pl_outer *o = s->peer[k].outer;
+    const int peers = s->setup->peers;
+    return is_grid(s)
+               ? pl_noloco_group(member, k, peers, peers / s->setup->groups,
+                                 s->setup->seed * 0x9e3779b97f4a7c15u + e->plain.number)
+               : pl_noloco_group(member, k, peers, o->setup.group, o->counter[PL_OUTER_STEPS]);
 }
 
 static int gather_groups(struct lab_swarm *s, struct exchange *e)
@@ -188,10 +207,9 @@ static int gather_groups(struct lab_swarm *s, struct exchange *e)
     int peers = s->setup->peers, rc = PL_OK, member[LAB_PEERS_MAX + 1];
     uint8_t seen[LAB_PEERS_MAX] = { 0 };
     for (int k = 0; k < peers && !rc; k++) {
-        const struct pl_outer *o = s->peer[k].outer;
         int count;
         if (!e->plain.member[k] || seen[k]) continue;
-        count = pl_noloco_group(member, k, peers, o->setup.group, o->counter[PL_OUTER_STEPS]);
+        count = group_of(s, e, k, member);
         if (count < 0) return count;
         for (int i = 0; i < count; i++) seen[member[i]] = 1;
         rc = gather(s, e, member, count);
@@ -290,10 +308,12 @@ int lab_exchange_send(struct lab_swarm *s, int k, struct pl_err *err)
     uint8_t *copy;
     if (next < 0) return next;
     if (!e && !(e = lab_exchange_new(s, number))) return PL_ENOMEM;
-    if (!(copy = pl_alloc_unset(m.bytes + 1, 1))) return PL_ENOMEM;
+    if (!(copy = pl_alloc_unset(lab_exchange_bytes(s, &m) + 1, 1))) return PL_ENOMEM;
     if (m.bytes) memcpy(copy, m.data, m.bytes);
     m.data = copy;
     e->message[k] = m;
+    if (is_grid(s) && (rc = s->model->be->get(copy + m.bytes, p->x, s->model->n * sizeof(float))))
+        return rc;
     p->clock.sent++;
     p->clock.own = number;
     if (kind_of(s) != PL_OUTER_ONE) rc = begin_if_ready(s, e, err);
@@ -327,15 +347,35 @@ int lab_exchange_is_here(const struct lab_swarm *s, int k)
 static int collect(const struct lab_swarm *s, const struct exchange *e, int k,
                    struct pl_outer_message *in)
 {
-    const struct pl_outer *o = s->peer[k].outer;
     int order[LAB_PEERS_MAX + 1], n = s->setup->peers, count = 0;
     for (int i = 0; i < n; i++) order[i] = i;
-    if (kind_of(s) == PL_OUTER_GROUP)
-        n = pl_noloco_group(order, k, n, o->setup.group, o->counter[PL_OUTER_STEPS]);
+    if (kind_of(s) == PL_OUTER_GROUP) n = group_of(s, e, k, order);
     if (n < 0) return n;
     for (int i = 0; i < n && !e->plain.has_failed; i++)
         if (e->message[order[i]].data) in[count++] = e->message[order[i]];
     return count;
+}
+
+/* A grid's groups differ, and so do their means: without more, the peers' parameters would drift
+ * apart. Each group averages them, too: x_k += mean of the group's x - x_k, as they were sent. */
+static int mix_parameters(struct lab_swarm *s, const struct exchange *e, int k,
+                          const struct pl_outer_message *in, int count)
+{
+    const struct lab_model *m = s->model;
+    const struct pl_outer_message *own = &e->message[k];
+    const size_t bytes = m->n * sizeof(float);
+    float *x = pl_alloc(m->n, sizeof *x), *sent = pl_alloc(m->n, sizeof *sent);
+    int rc = x && sent ? m->be->get(x, s->peer[k].x, bytes) : PL_ENOMEM;
+    for (int i = 0; !rc && i < count; i++) {
+        memcpy(sent, in[i].data + in[i].bytes, bytes);
+        for (size_t j = 0; j < m->n; j++) x[j] += sent[j] / (float)count;
+    }
+    if (!rc) memcpy(sent, own->data + own->bytes, bytes);
+    for (size_t j = 0; !rc && j < m->n; j++) x[j] -= sent[j];
+    if (!rc) rc = m->be->put(s->peer[k].x, x, bytes);
+    pl_free(x);
+    pl_free(sent);
+    return rc;
 }
 
 int lab_exchange_apply(struct lab_swarm *s, int k)
@@ -348,6 +388,9 @@ int lab_exchange_apply(struct lab_swarm *s, int k)
         struct exchange *e = find(s, p->clock.applied);
         int count = collect(s, e, k, in);
         if (count < 0) return count;
+        if (is_grid(s) && count && e->message[k].data &&
+            (next = mix_parameters(s, e, k, in, count)))
+            return next;
         next = pl_outer_apply(p->outer, p->x, p->g, in, count);
         if (next < 0) return next;
         e->plain.is_used = 1;

@@ -297,9 +297,18 @@ int lab_swarm_open(struct lab_swarm **out, const struct lab_setup *setup,
                    void *context, struct pl_err *err)
 {
     struct pl_outer_setup outer = setup->outer;
-    struct lab_swarm *s = pl_alloc(1, sizeof *s);
-    int rc = s ? lab_net_open(&s->net, setup->link, setup->peers) : PL_ENOMEM;
+    struct lab_swarm *s;
+    int rc;
     *out = NULL;
+    if (setup->groups > 1 && (!setup->algorithm->sends_gradients || !setup->algorithm->takes_clip))
+        return pl_fail(err, PL_EUSE, "groups average gradients; %s sends something else",
+                       setup->algorithm->name);
+    if (setup->groups > 1 && (setup->peers % setup->groups || setup->peers == setup->groups))
+        return pl_fail(err, PL_EUSE,
+                       "%d groups of %d peers: expected groups of one size, 2 or more",
+                       setup->groups, setup->peers);
+    s = pl_alloc(1, sizeof *s);
+    rc = s ? lab_net_open(&s->net, setup->link, setup->peers) : PL_ENOMEM;
     if (rc) {
         pl_free(s);
         return pl_fail(err, rc, "no memory for %d peers", setup->peers);

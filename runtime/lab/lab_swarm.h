@@ -42,6 +42,7 @@ struct lab_setup {
     struct pl_outer_setup outer; /* without tensors, rank and peers */
     int peers;
     int all_reduce; /* 1: reducers average, whatever algorithm->is_reduced says */
+    int groups;     /* of a grid, drawn anew for each exchange; 0, 1: all average together */
     struct lab_link link[LAB_PEERS_MAX];
     double sample_s[LAB_PEERS_MAX];         /* time of one sample's gradient */
     double straggle_share, straggle_factor; /* share of slow steps; their time, as a multiple */

@@ -33,7 +33,8 @@ struct exchange {
         uint8_t member[LAB_PEERS_MAX]; /* takes part */
         uint8_t done[LAB_PEERS_MAX];   /* had everything before another member left */
     } plain;
-    struct pl_outer_message message[LAB_PEERS_MAX]; /* data owned; NULL: no message */
+    struct pl_outer_message message[LAB_PEERS_MAX]; /* data owned; NULL: no message. In a grid its
+                                                       sender's parameters follow its bytes */
 };
 
 struct lab_swarm {
@@ -66,6 +67,8 @@ int lab_is_active(const struct lab_swarm *s, int k);
  * events. */
 double lab_draw(const struct lab_swarm *s, int what, uint64_t a, uint64_t b);
 
+/* Bytes of its data: the message, and in a grid the parameters. */
+size_t lab_exchange_bytes(const struct lab_swarm *s, const struct pl_outer_message *m);
 /* The peer's next message; begins the exchange if it was the last one missing. Returns the
  * algorithm's next action, or a status. */
 int lab_exchange_send(struct lab_swarm *s, int k, struct pl_err *err);

@@ -68,18 +68,19 @@ static void move_peer(struct io *io, struct lab_swarm *s, int k)
     pl_free(state);
 }
 
-static void move_message(struct io *io, struct pl_outer_message *m)
+static void move_message(struct io *io, const struct lab_swarm *s, struct pl_outer_message *m)
 {
+    const size_t behind = lab_exchange_bytes(s, m) - m->bytes;
     size_t bytes = move_count(io, m->data ? m->bytes + 1 : 0, MESSAGE_MAX);
     if (io->has_failed || !bytes) return;
     if (io->is_loading) {
         m->bytes = bytes - 1;
-        m->data = pl_alloc(bytes, 1);
+        m->data = pl_alloc(bytes + behind, 1);
         io->has_failed |= !m->data;
     }
     move(io, &m->weight, sizeof m->weight);
     move(io, &m->rank, sizeof m->rank);
-    move(io, m->data, m->bytes);
+    move(io, m->data, m->bytes + behind);
 }
 
 static void move_exchanges(struct io *io, struct lab_swarm *s)
@@ -97,7 +98,7 @@ static void move_exchanges(struct io *io, struct lab_swarm *s)
         if (e->plain.number != number || e->plain.members < 0 ||
             e->plain.members > s->setup->peers || (e->plain.under_way && !e->plain.members))
             io->has_failed = 1;
-        for (int k = 0; k < s->setup->peers; k++) move_message(io, &e->message[k]);
+        for (int k = 0; k < s->setup->peers; k++) move_message(io, s, &e->message[k]);
     }
 }
 

@@ -245,6 +245,60 @@ static void bytes_are_those_of_the_formula(void **state)
         }
 }
 
+/* Mean squared distance of the peers' parameters from their mean, all values together. */
+static double spread(const struct lab_swarm *s, int peers)
+{
+    double squares = 0;
+    for (int i = 0; i < VALUES; i++) {
+        double mean = 0;
+        for (int k = 0; k < peers; k++) mean += (double)s->peer[k].x[i] / peers;
+        for (int k = 0; k < peers; k++) squares += pow((double)s->peer[k].x[i] - mean, 2) / peers;
+    }
+    return squares;
+}
+
+/* r random groups of N peers leave (r - 1) / (N - 1) of the squared differences: the variance of a mean
+ * of N / r drawn without putting back. That holds for the gradients of the first step; and for all
+ * that follow, as the parameters are averaged as well, not more than one step's differences stay. */
+static void groups_leave_a_part_of_the_differences(void **state)
+{
+    enum { N = 16, GROUPS = 4 };
+    struct lab_setup setup = setup_of(pl_outer_find("gradients"), N);
+    struct lab_model model = model_of(0);
+    const double want = (GROUPS - 1.0) / (N - 1), lr = setup.lr;
+    struct lab_swarm *s;
+    struct pl_err err;
+    double alone = 0, left, most = 0;
+    (void)state;
+    setup.groups = GROUPS;
+    s = open_swarm(&setup, &model, NULL);
+    for (int i = 0; i < VALUES; i++) {
+        double mean = 0;
+        for (int k = 0; k < N; k++) mean += (double)target_of(k, i) / N;
+        for (int k = 0; k < N; k++) alone += pow(lr * ((double)target_of(k, i) - mean), 2) / N;
+    }
+    while (s->peer[0].clock.applied < 1) assert_int_equal(lab_swarm_advance(s, &err), PL_EAGAIN);
+    left = spread(s, N) / alone;
+    if (fabs(left / want - 1) > 0.2) fail_msg("%g of the differences, not %g", left, want);
+    while (lab_swarm_advance(s, &err) == PL_EAGAIN) most = fmax(most, spread(s, N) / alone);
+    if (most > 2 * want) fail_msg("%g of a step's differences come together", most);
+    lab_swarm_close(s);
+}
+
+static void groups_that_mean_nothing_are_refused(void **state)
+{
+    static const char *const algorithm[] = { "diloco", "powersgd", "gradients", "gradients" };
+    static const int groups[] = { 2, 2, 3, 4 };
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct lab_setup setup = setup_of(pl_outer_find(algorithm[i]), 4);
+        struct lab_model model = model_of(0);
+        struct lab_swarm *s;
+        setup.groups = groups[i];
+        assert_int_equal(lab_swarm_open(&s, &setup, &model, start, NULL, NULL, NULL), PL_EUSE);
+    }
+}
+
 /* Uneven links and speeds, stragglers, failures, and a peer that leaves twice. */
 static struct lab_setup eventful(const struct pl_outer_algorithm *algorithm)
 {
@@ -325,14 +379,14 @@ static void each_trains_and_time_adds_up(void **state)
     }
 }
 
-/* Peers that have applied as many exchanges have the same parameters, bit for bit, at any moment,
- * whenever a peer leaves and comes back. */
 /* Exchanges that a peer has applied; -1: it is away, or has no state yet. */
 static int64_t applied_by(const struct lab_swarm *s, int peer)
 {
     return lab_is_active(s, peer) ? (int64_t)s->peer[peer].clock.applied : -1;
 }
 
+/* Peers that have applied as many exchanges have the same parameters, bit for bit, at any moment,
+ * whenever a peer leaves and comes back. */
 static void peers_agree_while_others_leave_and_return(void **state)
 {
     (void)state;
@@ -363,43 +417,51 @@ static void peers_agree_while_others_leave_and_return(void **state)
         }
 }
 
-static void a_saved_swarm_goes_on(void **state)
+static void goes_on(const struct lab_setup *original)
 {
     static struct seen first, second;
-    (void)state;
-    for (int a = 0; pl_outer_at(a); a++)
-        for (int at = 1; at < 400; at += 57) {
-            struct lab_setup setup = eventful(pl_outer_at(a));
-            struct lab_model one = model_of(0), other = model_of(1);
-            struct lab_swarm *s = open_swarm(&setup, &one, &first);
-            struct lab_swarm *t = open_swarm(&setup, &other, &second);
-            struct pl_err err;
-            FILE *file = tmpfile();
-            int rc = PL_EAGAIN, seen;
-            for (int i = 0; i < at && rc == PL_EAGAIN; i++) rc = lab_swarm_advance(s, &err);
-            if (rc == PL_EAGAIN) {
-                seen = first.count;
-                assert_int_equal(lab_swarm_save(s, file), PL_OK);
-                rewind(file);
-                if (lab_swarm_load(t, file, &err)) fail_msg("%s", err.text);
-                run_to_end(s);
-                run_to_end(t);
-                if (first.count - seen != second.count ||
-                    !are_same(first.event + seen, second.event, second.count))
-                    fail_msg("%s goes on otherwise after %d", setup.algorithm->name, at);
-                assert_memory_equal(lab_swarm_common(s), lab_swarm_common(t),
-                                    VALUES * sizeof(float));
-            }
+    for (int at = 1; at < 400; at += 57) {
+        struct lab_setup setup = *original;
+        struct lab_model one = model_of(0), other = model_of(1);
+        struct lab_swarm *s = open_swarm(&setup, &one, &first);
+        struct lab_swarm *t = open_swarm(&setup, &other, &second);
+        struct pl_err err;
+        FILE *file = tmpfile();
+        int rc = PL_EAGAIN, seen;
+        for (int i = 0; i < at && rc == PL_EAGAIN; i++) rc = lab_swarm_advance(s, &err);
+        if (rc == PL_EAGAIN) {
+            seen = first.count;
+            assert_int_equal(lab_swarm_save(s, file), PL_OK);
             rewind(file);
-            lab_swarm_save(s, file);
-            assert_int_equal(fflush(file), 0);
-            rewind(file);
-            fseek(file, 5000, SEEK_SET); /* the middle of something */
-            assert_int_equal(lab_swarm_load(t, file, &err), PL_EFORMAT);
-            fclose(file);
-            lab_swarm_close(s);
-            lab_swarm_close(t);
+            if (lab_swarm_load(t, file, &err)) fail_msg("%s", err.text);
+            run_to_end(s);
+            run_to_end(t);
+            if (first.count - seen != second.count ||
+                !are_same(first.event + seen, second.event, second.count))
+                fail_msg("%s goes on otherwise after %d", setup.algorithm->name, at);
+            assert_memory_equal(lab_swarm_common(s), lab_swarm_common(t), VALUES * sizeof(float));
         }
+        rewind(file);
+        lab_swarm_save(s, file);
+        assert_int_equal(fflush(file), 0);
+        rewind(file);
+        fseek(file, 5000, SEEK_SET); /* the middle of something */
+        assert_int_equal(lab_swarm_load(t, file, &err), PL_EFORMAT);
+        fclose(file);
+        lab_swarm_close(s);
+        lab_swarm_close(t);
+    }
+}
+
+static void a_saved_swarm_goes_on(void **state)
+{
+    (void)state;
+    for (int a = 0; pl_outer_at(a); a++) {
+        struct lab_setup setup = eventful(pl_outer_at(a));
+        goes_on(&setup);
+        setup.groups = 2;
+        if (setup.algorithm->sends_gradients && setup.algorithm->takes_clip) goes_on(&setup);
+    }
 }
 
 static void a_swarm_without_peers_says_so(void **state)
@@ -424,6 +486,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(butterfly_takes_the_computed_time),
         cmocka_unit_test(bytes_are_those_of_the_formula),
+        cmocka_unit_test(groups_leave_a_part_of_the_differences),
+        cmocka_unit_test(groups_that_mean_nothing_are_refused),
         cmocka_unit_test(a_seed_decides_everything),
         cmocka_unit_test(each_trains_and_time_adds_up),
         cmocka_unit_test(peers_agree_while_others_leave_and_return),
