@@ -169,7 +169,7 @@ static void exchanged(struct world *w, uint32_t number)
             next_bits(w, g, i, p);
             finish(p, g, 0);
         } else if (w->now < p->deadline) {
-            if (p->bits[0]) p->expects = left; /* as averager_expect_group_again */
+            p->expects = left; /* as averager_expect_group_again */
             search(p, w->now);
         } else finish(p, g, 1);
     }

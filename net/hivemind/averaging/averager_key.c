@@ -45,15 +45,16 @@ void averager_round_succeeded(struct averager *a)
     if (a->names.keeps_bits) next_key(a);
 }
 
-/* In the grid a leader's group is a small part of the peers that train: one that expects all of
- * them waits for the end of its window. A window that began before the batch was full costs
- * nothing; another one does. But now the group is known: its members come back, except for those on
- * back-off. Peers of other groups are done, or search under other keys. */
+/* A leader that expects a peer that is gone waits for the end of its window, and in the grid its
+ * group is a small part of the peers that train. A window that began before the batch was full
+ * costs nothing; another one does. But now the group is known: its members come back under this
+ * key, except for those on back-off. Peers of other groups are done, or search under other keys;
+ * one that does come has declared, and a leader waits for those. */
 void averager_expect_group_again(struct averager *a)
 {
     const struct group *g = &a->round.group;
     size_t n = 0;
-    if (!a->names.keeps_bits || !a->names.bits[0]) return;
+    if (!a->names.keeps_bits && a->names.bits[0]) return; /* its key has changed */
     for (size_t i = 0; i < g->count; i++)
         n += i == g->self ||
              !reliability_is_paused(a->reliability, loop_now(a->loop), &g->members[i].peer, 1);
