@@ -95,6 +95,17 @@ void link_tensors(size_t **elements, enum pl_compression **method, size_t *count
     }
 }
 
+void link_small_tensors(size_t **elements, enum pl_compression **method, const size_t *sizes,
+                        size_t count)
+{
+    *elements = calloc(count, sizeof **elements);
+    *method = calloc(count, sizeof **method);
+    for (size_t i = 0; *elements && *method && i < count; i++) {
+        (*elements)[i] = sizes[i];
+        (*method)[i] = PL_COMPRESS_FLOAT16;
+    }
+}
+
 double link_bytes(const size_t *elements, const enum pl_compression *method, size_t count)
 {
     double bytes = 0;

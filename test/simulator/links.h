@@ -29,6 +29,10 @@ int link_hops(size_t peers);
 /* Tensors as a transformer has them, `values` in all, in the run's compression. NULL: no memory. */
 void link_tensors(size_t **elements, enum pl_compression **method, size_t *count, size_t values);
 
+/* Tensors of these sizes, each too small for 8 bits. NULL: no memory. */
+void link_small_tensors(size_t **elements, enum pl_compression **method, const size_t *sizes,
+                        size_t count);
+
 /* Bytes of all of them, compressed. */
 double link_bytes(const size_t *elements, const enum pl_compression *method, size_t count);
 

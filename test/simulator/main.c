@@ -168,16 +168,33 @@ static int draw(const char *folder, const char *name, const char *title, const c
 
 /* --- the program -------------------------------------------------------------------------------- */
 
+#define TENSORS_MAX 16
+
+/* One number: as many values, in tensors like a transformer's. More, with commas: a tensor of each. */
+static void take_values(struct world_options *o, size_t tensor[TENSORS_MAX], const char *text)
+{
+    char *end = (char *)(uintptr_t)text;
+    size_t count = 0, sum = 0;
+    do {
+        tensor[count] = strtoull(end, &end, 10);
+        sum += tensor[count++];
+    } while (count < TENSORS_MAX && *end++ == ',');
+    o->values = sum;
+    if (count > 1) o->tensor = tensor, o->tensors = count;
+}
+
 /* Any number of peers with default options: one seed, or five where the swarm is test/soak/grid.py's,
- * with its values, time of a batch and lives. */
+ * with its tensors, time of a batch and lives. How tensors are cut decides who reduces a part, and so
+ * whose death makes a round fail. */
 static int simulate_one(char **argv, int argc)
 {
     const struct plan *plan = &plans[PL_COUNT(plans) - 1];
     const int seeds = argc > 1 ? SEEDS : 1;
     struct world_result r[SEEDS];
+    size_t tensor[TENSORS_MAX];
     for (int s = 0; s < seeds; s++) {
         struct world_options o = options_of(plan, strtoull(argv[0], NULL, 10), (uint64_t)s + 1);
-        if (argc > 1) o.values = strtoull(argv[1], NULL, 10);
+        if (argc > 1) take_values(&o, tensor, argv[1]);
         if (argc > 2) o.accumulate_s = strtod(argv[2], NULL);
         if (argc > 3) o.life_s = strtod(argv[3], NULL);
         if (simulate(&r[s], &o)) return 1;
@@ -220,6 +237,6 @@ int main(int argc, char **argv)
     if (argc > 2 && argc < 7 && !strcmp(argv[1], "--peers"))
         return simulate_one(argv + 2, argc - 2);
     if (argc == 2) return simulate_all(argv[1]);
-    fprintf(stderr, "usage: simulate FOLDER | --peers N [VALUES [FULL_S [LIFE_S]]]\n");
+    fprintf(stderr, "usage: simulate FOLDER | --peers N [VALUES,... [FULL_S [LIFE_S]]]\n");
     return 2;
 }

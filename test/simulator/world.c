@@ -370,7 +370,8 @@ static int open_world(struct world *w, const struct world_options *o, struct pl_
     pl_rng_init(&w->lots, o->seed, 1);
     w->peer = world_need(w, calloc(o->peers, sizeof *w->peer));
     w->keys = world_need(w, calloc(w->key_count, sizeof *w->keys));
-    link_tensors(&w->elements, &w->method, &w->tensors, o->values);
+    if (!o->tensors) link_tensors(&w->elements, &w->method, &w->tensors, o->values);
+    else link_small_tensors(&w->elements, &w->method, o->tensor, w->tensors = o->tensors);
     if (w->no_memory || !w->elements || !w->method || world_open_reports(w))
         return pl_fail(err, PL_ENOMEM, "simulator: no memory");
     if (o->limited)

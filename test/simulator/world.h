@@ -36,7 +36,9 @@ struct world_options {
     int expect;   /* 1: a leader expects all peers that report; it begins once all have joined */
     int limited;  /* 1: slow uplinks send and reduce less */
     int measured; /* 1: peers state the bandwidth that their rounds have shown, and shares follow */
-    size_t values; /* float32 to be averaged, in tensors of the run's sizes */
+    size_t values;        /* float32 to be averaged, in tensors of the run's sizes, */
+    const size_t *tensor; /* or in `tensors` of these sizes; borrowed */
+    size_t tensors;
 };
 
 struct world_result {
