@@ -2,21 +2,28 @@
 tensors in the grid (net/hivemind/matchmaking/grid.h), come and die at random, and have peers around
 them that only keep the DHT.
 
-usage: grid.py POTLUCK [--trainers N] [--idle N] [--steps N] [--full S] [--life S] [--limit S]
-                       [--seed N]
+usage: grid.py POTLUCK [--trainers N] [--idle N] [--pace N] [--steps N] [--full S] [--life S]
+                       [--limit S] [--seed N]
 
---full: s that a batch of all takes to collect; --life: s that a trainer lives on average; --limit:
-it ends then, with the steps that there are. A third of the trainers accept no connections; three in
-ten die without a word: they freeze. Prints one line: how long averaging took behind the first
-peer's last batch until 95 % of the peers were done, rounds and groups; and the processor time. Not a
-test. Compare with
-  build/simulate --peers TRAINERS VALUES FULL LIFE
+--pace: idle peers that start each second; --full: s that a batch of all takes to collect; --life: s
+that a trainer lives on average; --limit: it ends so long after the trainers have started, with the
+steps that there are. A third of the trainers accept no connections; three in ten die without a word:
+they freeze. Prints one line: how long averaging took behind the first peer's last batch until 95 % of
+the peers were done, and why rounds failed in the steps that took longer than a silent reducer is
+waited for; rounds and groups; the processor time, and how long a trainer waited for a core in each
+step. Not a test. Compare with
+  build/simulate --peers TRAINERS TENSORS FULL LIFE
+where TENSORS are soak.SHAPES' sizes, with commas: they decide how many peers of a group reduce.
 """
 import argparse
+import collections
+import contextlib
+import glob
 import json
 import math
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -31,6 +38,7 @@ import soak  # noqa: E402
 NEARLY_ALL = 0.95
 CLIENTS, SILENT = 1 / 3, 0.3
 BATCHES = (1, 5)  # s that a local batch takes
+LONG = 15  # s that a silent reducer is waited for (net/hivemind/training/training.c)
 
 
 class Trainer:
@@ -51,7 +59,15 @@ class Trainer:
             except json.JSONDecodeError:  # killed within a line
                 return
             if event["event"] in ("epoch", "loaded", "ready"):
-                self.events.append({k: event.get(k) for k in ("event", "time", "epoch", "peers", "round_status", "round_peers", "seconds")})
+                self.events.append({k: event.get(k) for k in ("event", "time", "epoch", "peers", "round_status", "round_peers", "seconds", "why")})
+
+    def waited(self):
+        """Seconds that its threads were ready to run and waited for a core."""
+        seconds = 0
+        for path in glob.glob(f"/proc/{self.process.pid}/task/*/schedstat"):
+            with contextlib.suppress(OSError), open(path) as f:
+                seconds += int(f.read().split()[1]) / 1e9
+        return seconds
 
     def end(self):
         self.process.kill()
@@ -60,25 +76,27 @@ class Trainer:
 
 def figures(trainers, first, last):
     """Of each epoch between these: behind the first peer's last batch, until nearly all were done."""
-    took, groups, failed, rounds = [], [], 0, 0
+    took, groups, failed, rounds, reasons = [], [], 0, 0, []
     for epoch in range(first, last + 1):
         done = [e for t in trainers for e in t.events if e["event"] == "epoch" and e["epoch"] == epoch]
         if not done:
             continue
         ends = sorted(e["time"] for e in done)
         took.append(ends[int(NEARLY_ALL * (len(ends) - 1))] - min(e["time"] - e["seconds"] for e in done))
+        if took[-1] > LONG:
+            reasons.append(collections.Counter(re.sub(r"\b(Qm|12D3Koo)\w+", "PEER", e["why"] or "") for e in done).most_common(3))
         groups += [e["round_peers"] for e in done if e["round_status"] == 0]
         failed += sum(e["round_status"] != 0 for e in done)
         rounds += len(done)
     # As many groups as there are members, each counted by its own size.
     mean = len(groups) / sum(1 / g for g in groups) if groups else 0
-    return {"steps": len(took), "averaging_s": [round(t, 1) for t in took], "rounds": rounds, "failed": round(failed / max(1, rounds), 4), "group": round(mean, 1)}
+    return {"steps": len(took), "averaging_s": [round(t, 1) for t in took], "reasons": reasons, "rounds": rounds, "failed": round(failed / max(1, rounds), 4), "group": round(mean, 1)}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    for name, value in (("trainers", 128), ("idle", 1000), ("steps", 4), ("full", 60), ("life", 1200), ("seed", 1), ("limit", 1200)):
+    for name, value in (("trainers", 128), ("idle", 1000), ("pace", 30), ("steps", 4), ("full", 60), ("life", 1200), ("seed", 1), ("limit", 1200)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args(given)
     dice = random.Random(args.seed)
@@ -92,10 +110,12 @@ def main():
             for _ in range(args.idle):
                 idle.append(subprocess.Popen([soak.program, "peer", "--no-check", "--run", "soak", "--listen", "/ip4/127.0.0.1/tcp/0", "--join", join],
                                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-                time.sleep(0.1)
+                time.sleep(1 / args.pace)
+            print(f"{args.idle} idle peers have started after {time.time() - began:.0f} s", file=sys.stderr, flush=True)
+            started = time.time()
             living = [Trainer(folder, n, join, dice, *given_all) for n in range(args.trainers)]
             number, warm, last = args.trainers, None, 0
-            while time.time() < began + args.limit:
+            while time.time() < started + args.limit:
                 last = max((e["epoch"] for t in living for e in t.events if e["event"] == "epoch"), default=0)
                 # The peers come one after the other: the first steps have few of them.
                 if warm is None and sum(any(e["event"] == "epoch" and e["peers"] >= 0.9 * args.trainers for e in t.events) for t in living) > 0.9 * args.trainers:
@@ -113,6 +133,7 @@ def main():
                     number += 1
                 time.sleep(0.25)
             result = figures(living + dead, warm or 1, last - 1)
+            result["core_wait_s"] = round(sum(t.waited() for t in living) / len(living) / max(1, last), 2)
         finally:
             for t in living + dead:
                 t.end()
