@@ -5,12 +5,14 @@
 #include "complexity_work.h"
 #include "net/hivemind/matchmaking/group.h"
 #include "net/hivemind/messages/averaging.pb-c.h"
+#include "net/hivemind/messages/gather_message.h"
 #include "net/message.h"
 #include "net/hivemind/messages/part_message.h"
 #include "net/hivemind/messages/signed_message.h"
 #include "net/hivemind/messages/state_message.h"
 #include "net/hivemind/moderation/authority.h"
 #include "net/hivemind/moderation/authority_client.h"
+#include "net/hivemind/verification/equivocation.h"
 #include "net/http/client/folder_index.h"
 #include "net/http/client/shard_list.h"
 #include "net/http/server/host_name.h"
@@ -19,11 +21,16 @@
 #include "net/libp2p/protocols/identify.h"
 #include "net/libp2p/protocols/kad.h"
 #include "net/libp2p/relay/autonat.h"
+#include "net/libp2p/relay/dcutr.h"
 #include "net/libp2p/relay/relay_message.h"
 #include "net/libp2p/rpc/rpc_frame.h"
 #include "net/libp2p/security/noise.h"
+#include "net/libp2p/security/tls_cert.h"
 
 #include <openssl/evp.h>
+#include <openssl/x509v3.h>
+
+static struct identity me;
 
 /* --- inputs: n bytes of one thing -------------------------------------------------------------- */
 
@@ -63,6 +70,13 @@ static void make_autonat(struct bytes *b, size_t n)
     bytes_add(b, bytes_at(&dial), bytes_length(&dial));
     bytes_clear(&peer);
     bytes_clear(&dial);
+}
+
+/* HolePunch of type CONNECT: many addresses. */
+static void make_punch(struct bytes *b, size_t n)
+{
+    bytes_add(b, "\x08\x64", 2);
+    repeat(b, "\x12\x00", 2, n - 2);
 }
 
 /* Identify comes in delimited parts of at most 8 KiB. */
@@ -113,6 +127,29 @@ static void make_pings(struct bytes *b, size_t n)
 static void make_frames_of_no_stream(struct bytes *b, size_t n)
 {
     for (size_t i = 0; i < n / 12; i++) frame(b, YAMUX_WINDOW_UPDATE, 0, (uint32_t)(1 + 2 * i), 9);
+}
+
+/* A certificate with extensions that mean nothing to us, behind its own. */
+static void make_certificate(struct bytes *b, size_t n)
+{
+    ASN1_OCTET_STRING *value = ASN1_OCTET_STRING_new();
+    ASN1_OBJECT *name = OBJ_txt2obj("1.3.6.1.4.1.53594.9", 1);
+    X509_EXTENSION *e = X509_EXTENSION_create_by_OBJ(NULL, name, 0, value);
+    unsigned char *der = NULL;
+    EVP_PKEY *key;
+    X509 *cert;
+    int length;
+    assert_int_equal(tls_cert_make(&cert, &key, &me), PL_OK);
+    for (size_t i = 0; i < n / 18; i++) X509_add_ext(cert, e, -1);
+    X509_sign(cert, key, EVP_sha256());
+    assert_true((length = i2d_X509(cert, &der)) > 0);
+    bytes_add(b, der, (size_t)length);
+    OPENSSL_free(der);
+    X509_free(cert);
+    EVP_PKEY_free(key);
+    X509_EXTENSION_free(e);
+    ASN1_OBJECT_free(name);
+    ASN1_OCTET_STRING_free(value);
 }
 
 static void make_proposals(struct bytes *b, size_t n)
@@ -201,6 +238,27 @@ static void make_user_data(struct bytes *b, size_t n)
     repeat(b, "x", 1, n - 8);
 }
 
+/* Two signed messages of n / 2 bytes, to one peer and to all: as a proof that they contradict each
+ * other. */
+static void make_proof(struct bytes *b, size_t n)
+{
+    static const uint8_t round[PL_HASH_BYTES];
+    struct bytes body = { 0 }, pair = { 0 }, common = { 0 };
+    struct signed_message m = { .stage = 0, .to = 1 };
+    repeat(&body, "x", 1, n / 2);
+    m.body = bytes_at(&body);
+    m.n = bytes_length(&body);
+    signed_message_write(&pair, &m, &me, round);
+    m.stage = 1;
+    m.to = SIGNED_TO_ALL;
+    signed_message_write(&common, &m, &me, round);
+    equivocation_write(b, bytes_at(&pair), bytes_length(&pair), bytes_at(&common),
+                       bytes_length(&common));
+    bytes_clear(&body);
+    bytes_clear(&pair);
+    bytes_clear(&common);
+}
+
 static void make_names(struct bytes *b, size_t n) { repeat(b, "folder/shard.parquet\n", 21, n); }
 static void make_json_names(struct bytes *b, size_t n)
 {
@@ -261,8 +319,6 @@ static void read_multistream(const uint8_t *data, size_t n)
     bytes_clear(&out);
 }
 
-static struct identity me;
-
 static int pass(struct secure *to, struct bytes *from, struct bytes *plain, struct bytes *answer)
 {
     int rc = to->receive(to, bytes_at(from), bytes_length(from), plain, answer, NULL);
@@ -298,6 +354,15 @@ static void shake(const uint8_t *data, size_t n, int is_payload)
 static void read_noise_payload(const uint8_t *data, size_t n) { shake(data, n, 1); }
 static void read_noise_messages(const uint8_t *data, size_t n) { shake(data, n, 0); }
 
+static void check_certificate(const uint8_t *data, size_t n)
+{
+    const unsigned char *at = data;
+    struct peer_id peer;
+    X509 *cert = d2i_X509(NULL, &at, (long)n);
+    assert_non_null(cert);
+    assert_int_equal(tls_cert_check(&peer, cert, time(NULL), NULL), PL_OK);
+    X509_free(cert);
+}
 static void read_identify(const uint8_t *data, size_t n)
 {
     static struct identify_message m; /* large */
@@ -320,6 +385,11 @@ static void read_relay(const uint8_t *data, size_t n)
     struct relay_message m;
     relay_get(&m, RELAY_HOP, data, n);
     relay_get(&m, RELAY_STOP, data, n);
+}
+static void read_dcutr(const uint8_t *data, size_t n)
+{
+    struct dcutr_message m;
+    dcutr_get(&m, data, n);
 }
 static void read_autonat(const uint8_t *data, size_t n)
 {
@@ -393,6 +463,18 @@ static void read_signed(const uint8_t *data, size_t n)
     struct signed_message m;
     uint8_t hash[PL_HASH_BYTES];
     if (!signed_message_read(&m, data, n)) signed_hash(hash, m.body, m.n);
+}
+static int contradicts(const struct signed_message *pair, const struct signed_message *common,
+                       size_t count)
+{
+    return pair->n == common->n && count == 2;
+}
+static void check_proof(const uint8_t *data, size_t n)
+{
+    static const struct equivocation_rules rules = { 2, 1, contradicts };
+    const struct equivocation_scope s = { .rules = &rules, .peers = &me.id, .count = 2 };
+    size_t peer;
+    assert_int_equal(equivocation_check(&peer, &s, data, n), PL_OK);
 }
 static void read_group(const uint8_t *data, size_t n)
 {
@@ -488,6 +570,7 @@ static const struct work works[] = {
     { "multistream: proposals", make_proposals, read_multistream, 65536 },
     { "noise: a payload of names", make_muxers, read_noise_payload, 60000 },
     { "noise: messages", make_zeros, read_noise_messages, 0 },
+    { "tls: extensions of a certificate", make_certificate, check_certificate, 65536 },
     { "identify: addresses", make_listen_addresses, read_identify, 65536 },
     { "identify: protocols", make_protocols, read_identify, 65536 },
     { "a signed peer record", make_envelope, read_record, ENVELOPE_MAX },
@@ -495,6 +578,7 @@ static const struct work works[] = {
     { "kad: addresses of a peer", make_kad_addresses, read_kad, KAD_RESPONSE_MAX },
     { "relay: addresses", make_relay, read_relay, RELAY_MESSAGE_MAX },
     { "autonat: addresses", make_autonat, read_autonat, AUTONAT_MESSAGE_MAX },
+    { "dcutr: addresses", make_punch, read_dcutr, DCUTR_MESSAGE_MAX },
     { "rpc: a call", make_call, read_call, 0 },
     { "rpc: a call of unknown fields", make_call_of_unknown_fields, read_call, 0 },
     { "rpc: frames of a byte", make_rpc_frames, read_rpc_frames, 0 },
@@ -509,6 +593,7 @@ static const struct work works[] = {
     { "a state: unknown fields", make_unknown_fields, load_state, 0 },
     { "a state: metadata", make_leaves, read_metadata, STATE_METADATA_MAX / 2 },
     { "a signed message", make_letters, read_signed, 0 },
+    { "a proof of two messages", make_proof, check_proof, 0 },
     { "a leader's list", make_group, read_group, 44 * GROUP_PEERS_MAX },
     { "a gather message", make_user_data, read_gather, GATHER_MAX },
     { "a token: its fields again and again", make_empty_3, read_token, 65536 },

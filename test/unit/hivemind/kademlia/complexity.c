@@ -5,6 +5,7 @@
 #include "net/hivemind/kademlia/dht_result.h"
 #include "net/hivemind/kademlia/dht_serve.h"
 #include "net/hivemind/messages/msgpack.h"
+#include "net/hivemind/records/run_manifest.h"
 #include "net/hivemind/records/validate.h"
 
 static struct validators guarded;
@@ -132,6 +133,19 @@ static void make_callers(struct bytes *b, size_t n)
     bytes_clear(&one);
 }
 
+/* A manifest's object with unknown fields of later versions, and with lists in lists. */
+static void make_manifest_fields(struct bytes *b, size_t n)
+{
+    bytes_u8(b, '{');
+    for (size_t i = 0; i < n / 16 - 1; i++) {
+        char field[32];
+        bytes_add(b, field,
+                  (size_t)snprintf(field, sizeof field, "%s\"%08zx\":[0]", i ? "," : "", i));
+    }
+    bytes_u8(b, '}');
+}
+static void make_open_lists(struct bytes *b, size_t n) { repeat(b, "[", 1, n); }
+
 /* --- what is done with them ------------------------------------------------------------------- */
 
 static void strip(const uint8_t *data, size_t n)
@@ -185,6 +199,12 @@ static void check_report(const uint8_t *data, size_t n)
     if (mp_read(&v, data, n, NULL)) return;
     schema_check(&schema_report, v, NULL);
     mp_free(v);
+}
+
+static void read_manifest(const uint8_t *data, size_t n)
+{
+    struct run_manifest m;
+    manifest_read(&m, (const char *)data, n, NULL);
 }
 
 /* A node is given a whole dictionary to keep. */
@@ -264,6 +284,8 @@ static const struct work works[] = {
     { "maps in a list", make_maps, read_value, 0 },
     { "tuples in each other", make_tuples, read_value, 0 },
     { "a report's fields", make_fields, check_report, 0 },
+    { "a manifest's unknown fields", make_manifest_fields, read_manifest, MANIFEST_BYTES_MAX },
+    { "a manifest of open lists", make_open_lists, read_manifest, MANIFEST_BYTES_MAX },
     { "a dictionary to keep", make_dictionary, store_dictionary, 0 },
     { "a dictionary found", make_dictionary, find_dictionary, 0 },
     { "declarations found", make_declarations, find_dictionary, 0 },
