@@ -143,19 +143,27 @@ void multiaddr_text(char *text, const struct multiaddr *a)
     }
 }
 
+static size_t put_varint(uint8_t *to, unsigned x)
+{
+    size_t n = 0;
+    for (; x > 127; x >>= 7) to[n++] = (uint8_t)(x | 128);
+    to[n++] = (uint8_t)x;
+    return n;
+}
+
+/* Allocates nothing: an address that cannot be read is the user's or a stranger's mistake, never a
+ * lack of memory. */
 static int add(struct multiaddr *a, unsigned code, const void *value, size_t n, int delimited)
 {
-    struct bytes b = { .limit = MULTIADDR_MAX };
-    int rc = bytes_add(&b, a->bytes, a->length);
-    if (!rc) rc = bytes_varint(&b, code);
-    if (!rc && delimited) rc = bytes_varint(&b, n);
-    if (!rc) rc = bytes_add(&b, value, n);
-    if (!rc) {
-        a->length = (uint16_t)bytes_length(&b);
-        memcpy(a->bytes, bytes_at(&b), a->length);
-    }
-    bytes_clear(&b);
-    return rc;
+    uint8_t head[10];
+    size_t head_n = put_varint(head, code);
+    if (n > MULTIADDR_MAX) return PL_ELIMIT;
+    if (delimited) head_n += put_varint(head + head_n, (unsigned)n);
+    if (a->length + head_n + n > MULTIADDR_MAX) return PL_ELIMIT;
+    memcpy(a->bytes + a->length, head, head_n);
+    if (n) memcpy(a->bytes + a->length + head_n, value, n);
+    a->length = (uint16_t)(a->length + head_n + n);
+    return PL_OK;
 }
 
 int multiaddr_add_ip(struct multiaddr *a, int family, const uint8_t *ip)
