@@ -282,6 +282,14 @@ static void *run(void *context)
     return NULL;
 }
 
+static void free_loop(struct loop *l)
+{
+    pthread_cond_destroy(&l->changed);
+    pthread_mutex_destroy(&l->lock);
+    free(l->scratch);
+    free(l);
+}
+
 int loop_open(struct loop **out, struct pl_err *err)
 {
     struct loop *l = calloc(1, sizeof *l);
@@ -295,9 +303,9 @@ int loop_open(struct loop **out, struct pl_err *err)
     l->last = &l->jobs;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    if (uv_loop_init(&l->uv) || uv_async_init(&l->uv, &l->wake, on_wake) ||
-        uv_timer_init(&l->uv, &l->alarm))
-        goto broken; /* fails only without descriptors; the process's exit frees the rest */
+    if (uv_loop_init(&l->uv)) goto no_loop;
+    if (uv_async_init(&l->uv, &l->wake, on_wake)) goto no_wake;
+    uv_timer_init(&l->uv, &l->alarm);
     l->wake.data = l->alarm.data = l;
     uv_unref((uv_handle_t *)&l->alarm);
     /* Signals are handled by the program's own threads; SIGPIPE is ignored. */
@@ -309,7 +317,13 @@ int loop_open(struct loop **out, struct pl_err *err)
         *out = l;
         return PL_OK;
     }
-broken:
+    uv_close((uv_handle_t *)&l->wake, NULL);
+    uv_close((uv_handle_t *)&l->alarm, NULL);
+    uv_run(&l->uv, UV_RUN_DEFAULT); /* until they are closed */
+no_wake:
+    uv_loop_close(&l->uv);
+no_loop:
+    free_loop(l);
     return pl_fail(err, PL_EIO, "network: the system has no thread or descriptor left");
 }
 
@@ -324,8 +338,5 @@ void loop_close(struct loop *l)
     pthread_join(l->thread, NULL);
     assert(!l->first);
     uv_loop_close(&l->uv);
-    pthread_cond_destroy(&l->changed);
-    pthread_mutex_destroy(&l->lock);
-    free(l->scratch);
-    free(l);
+    free_loop(l);
 }
