@@ -310,7 +310,10 @@ static void begin_round(void *context)
     /* Deadlines are in DHT time, the clock that all peers of a swarm share. */
     step.deadline = dht_node_time(r->s->node) + r->timeout_s;
     if ((rc = averager_begin(r->a, &step, on_round, r))) {
-        pl_fail(&r->round->why, rc, "averaging: a round is under way");
+        r->round->result.status = rc;
+        r->round->result.why = r->round->why.text;
+        pl_fail(&r->round->why, rc, "averaging: %s",
+                rc == PL_ENOMEM ? "no memory" : "a round is under way");
         loop_end(&r->wait, rc);
     }
 }
