@@ -139,7 +139,9 @@ done
 
 # --- calls that fail: a sample; `make fault-injection` plays all
 if [ -f "$BUILD/faults/inject.so" ] && have python3; then
-    suite cpu counted "calls that fail" "python3 test/faults/inject.py $BUILD/potluck $BUILD/faults/inject.so --runs 6"
+    suite cpu counted "calls that fail" "python3 test/faults/inject.py $BUILD/potluck $BUILD/faults/inject.so --set alone --runs 6"
+    suite idle counted "calls that fail, of commands that talk to others" \
+        "python3 test/faults/inject.py $BUILD/potluck $BUILD/faults/inject.so --set talking --runs 4"
     suite cpu counted "power cuts" "python3 test/faults/crash.py $BUILD/potluck $BUILD/faults/journal.so $BUILD/faults/store"
 else
     suite cpu skip "calls that fail, power cuts" "no python3 found, or test/faults not built"

@@ -57,8 +57,9 @@ $(BUILD)/links: $(BUILD)/obj/test/soak/links.o
 
 # Libraries that are preloaded into a program: calls that fail; a journal of what it does to its files.
 FAULTS = $(BUILD)/faults/inject.so $(BUILD)/faults/journal.so $(BUILD)/faults/store
-fault-injection: all $(FAULTS) ## every allocation and file operation of the main commands fails once (hours; FAULT_EACH=1: each place in the code; FAULT_RUNS=N: a sample)
-	python3 test/faults/inject.py $(BUILD)/potluck $(BUILD)/faults/inject.so $(if $(FAULT_RUNS),--runs $(FAULT_RUNS)) $(if $(FAULT_EACH),--each $(FAULT_EACH))
+fault-injection: all $(FAULTS) ## every allocation and file operation of the main commands fails once (hours; FAULT_EACH=1: each place in the code; FAULT_RUNS=N: a sample; FAULT_ONLY=NAME)
+	python3 test/faults/inject.py $(BUILD)/potluck $(BUILD)/faults/inject.so $(if $(FAULT_RUNS),--runs $(FAULT_RUNS)) $(if $(FAULT_EACH),--each $(FAULT_EACH)) \
+		$(if $(FAULT_ONLY),--only $(FAULT_ONLY))
 $(BUILD)/faults/%.so: test/faults/%.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g1 -Wall -Wextra -fPIC -ftls-model=initial-exec -shared -o $@ $< -ldl

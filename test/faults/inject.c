@@ -4,17 +4,20 @@
  *                 file:   opens, reads, writes, syncs, renames, maps and their kin fail with EIO
  *                 full:   writes and reservations fail with ENOSPC, a write after it took half
  *   FAULT_AT      number of the call that fails, from 1; 0: none
+ *   FAULT_PLACE   instead: a hash of a call's stack, in hexadecimal digits; the first such call fails.
+ *                 Of a program whose threads take turns as they like, numbers name nothing twice
  *   FAULT_LASTS   1: every later call of the kind fails, too
  *   FAULT_TRACE   1: the stack of the first call that fails, and of a crash, on standard error
  *   FAULT_REPORT  file of struct report, mapped, so that it is whole even if the program crashes
  *
- * Calls are counted from main() on. Calls by the libraries of `excluded` neither count nor fail. */
+ * Calls are counted from main() on. Calls by the libraries of `libraries_left_out` neither count nor fail. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -26,57 +29,93 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Libraries that end the process themselves when memory is refused, or crash (OpenSSL 3.0, as its
- * random generator begins): no caller could do better. */
-static const char *const excluded[] = { "ld-linux",    "libgomp",  "libopenblas",
-                                        "libgfortran", "libgcc_s", "libasan",
-                                        "libcu",       "libnv",    "libcrypto" };
+/* Libraries that end the process themselves when memory is refused (libuv, GMP), crash (libtasn1;
+ * OpenSSL 3.0, as its random generator begins) or lose what they have (GnuTLS): no caller could do
+ * better. */
+static const char *const libraries_left_out[] = {
+    "ld-linux", "libgomp",   "libopenblas", "libgfortran", "libgcc_s",  "libasan", "libcu",
+    "libnv",    "libcrypto", "libuv",       "libgmp",      "libgnutls", "libtasn1"
+};
 
 #define CALLS_MAX (1u << 20) /* stacks that are noted; a tiny training makes a tenth of that */
 #define FRAMES 12            /* of a stack: enough to tell one caller's caller from another */
+#define MODULES_MAX 1024     /* a library has four parts; a program has some eighty libraries */
 
 struct report {
     _Atomic uint64_t calls, failed;
     char what[32];             /* the function that failed first */
-    uint64_t stack[CALLS_MAX]; /* a hash of each call's stack; only with FAULT_AT=0 */
+    uint64_t stack[CALLS_MAX]; /* a hash of each call's stack; only if no call fails */
 };
 
 static enum { NOTHING, MEMORY, FILES, FULL } kind;
-static uint64_t fault_at;
+static uint64_t fault_at, fault_place;
+static _Atomic int begun; /* a call has failed */
 static int lasts, traces;
 static struct report *report;
 static _Thread_local int busy; /* inside this library: its own calls do not count */
 
 /* --- which caller ---------------------------------------------------------------------------- */
 
-static int find_excluded(struct dl_phdr_info *info, size_t size, void *context)
+/* The parts of the program and of its libraries that are mapped. Only appended to. */
+static struct module {
+    uintptr_t from, to, base;
+    int excluded;
+} modules[MODULES_MAX];
+static _Atomic size_t module_count;
+static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const struct module *module_of(uintptr_t at)
 {
-    uintptr_t *at = context;
-    (void)size;
+    size_t n = module_count;
+    for (size_t i = 0; i < n; i++)
+        if (at >= modules[i].from && at < modules[i].to) return &modules[i];
+    return NULL;
+}
+
+static int note_module(struct dl_phdr_info *info, size_t size, void *context)
+{
+    int excluded = 0;
+    (void)size, (void)context;
+    for (size_t n = 0; n < sizeof libraries_left_out / sizeof *libraries_left_out; n++)
+        excluded |= strstr(info->dlpi_name, libraries_left_out[n]) != NULL;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-        if (info->dlpi_phdr[i].p_type != PT_LOAD || *at < from ||
-            *at >= from + info->dlpi_phdr[i].p_memsz)
-            continue;
-        for (size_t n = 0; n < sizeof excluded / sizeof *excluded; n++)
-            if (strstr(info->dlpi_name, excluded[n])) return 1;
-        return 2;
+        size_t n = module_count;
+        if (info->dlpi_phdr[i].p_type != PT_LOAD || module_of(from) || n == MODULES_MAX) continue;
+        modules[n] = (struct module){ from, from + info->dlpi_phdr[i].p_memsz, info->dlpi_addr,
+                                      excluded };
+        module_count = n + 1;
     }
     return 0;
 }
 
-static int is_excluded(void *caller)
+/* NULL: in none. */
+static const struct module *find_module(void *address)
 {
-    uintptr_t at = (uintptr_t)caller;
-    return dl_iterate_phdr(find_excluded, &at) == 1;
+    const struct module *m = module_of((uintptr_t)address);
+    if (m) return m;
+    pthread_mutex_lock(&modules_lock);
+    dl_iterate_phdr(note_module, NULL);
+    pthread_mutex_unlock(&modules_lock);
+    return module_of((uintptr_t)address);
 }
 
+static int is_excluded(void *caller)
+{
+    const struct module *m = find_module(caller);
+    return m && m->excluded;
+}
+
+/* The same in every run: addresses count from where their library was loaded. */
 static uint64_t stack_hash(void)
 {
     void *frame[FRAMES + 3];
     uint64_t h = 14695981039346656037u; /* FNV-1a */
     int n = backtrace(frame, FRAMES + 3);
-    for (int i = 2; i < n; i++) h = (h ^ (uint64_t)(uintptr_t)frame[i]) * 1099511628211u;
+    for (int i = 2; i < n; i++) {
+        const struct module *m = find_module(frame[i]);
+        h = (h ^ ((uintptr_t)frame[i] - (m ? m->base : 0))) * 1099511628211u;
+    }
     return h;
 }
 
@@ -103,12 +142,15 @@ static int fails(const char *what, void *caller)
     failing = 0;
     if (!is_excluded(caller)) {
         n = atomic_fetch_add(&report->calls, 1) + 1;
-        failing = fault_at && (n == fault_at || (lasts && n > fault_at));
+        if (begun) failing = lasts;
+        else if (fault_at) failing = n == fault_at;
+        else if (fault_place) failing = stack_hash() == fault_place;
+        else if (n <= CALLS_MAX) report->stack[n - 1] = stack_hash();
+        if (failing) begun = 1;
         if (failing && !atomic_fetch_add(&report->failed, 1)) {
             strncpy(report->what, what, sizeof report->what - 1);
             if (traces) print_stack();
         }
-        if (!fault_at && n <= CALLS_MAX) report->stack[n - 1] = stack_hash();
     }
     busy = 0;
     return failing;
@@ -122,6 +164,29 @@ void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t n);
 void *__libc_memalign(size_t a, size_t n);
 
+/* LeakSanitizer's, where its library is preloaded behind this one. */
+void *__interceptor_malloc(size_t n) __attribute__((weak));
+void *__interceptor_calloc(size_t n, size_t size) __attribute__((weak));
+void *__interceptor_realloc(void *p, size_t n) __attribute__((weak));
+void *__interceptor_memalign(size_t a, size_t n) __attribute__((weak));
+
+static void *get(size_t n)
+{
+    return (__interceptor_malloc ? __interceptor_malloc : __libc_malloc)(n);
+}
+static void *get_zeros(size_t n, size_t size)
+{
+    return (__interceptor_calloc ? __interceptor_calloc : __libc_calloc)(n, size);
+}
+static void *resize(void *p, size_t n)
+{
+    return (__interceptor_realloc ? __interceptor_realloc : __libc_realloc)(p, n);
+}
+static void *get_aligned(size_t a, size_t n)
+{
+    return (__interceptor_memalign ? __interceptor_memalign : __libc_memalign)(a, n);
+}
+
 static int no_memory(const char *what, void *caller)
 {
     if (kind != MEMORY || !fails(what, caller)) return 0;
@@ -129,23 +194,20 @@ static int no_memory(const char *what, void *caller)
     return 1;
 }
 
-void *malloc(size_t n) { return no_memory("malloc", CALLER) ? NULL : __libc_malloc(n); }
+void *malloc(size_t n) { return no_memory("malloc", CALLER) ? NULL : get(n); }
 void *calloc(size_t n, size_t size)
 {
-    return no_memory("calloc", CALLER) ? NULL : __libc_calloc(n, size);
+    return no_memory("calloc", CALLER) ? NULL : get_zeros(n, size);
 }
-void *realloc(void *p, size_t n)
-{
-    return no_memory("realloc", CALLER) ? NULL : __libc_realloc(p, n);
-}
+void *realloc(void *p, size_t n) { return no_memory("realloc", CALLER) ? NULL : resize(p, n); }
 void *aligned_alloc(size_t a, size_t n)
 {
-    return no_memory("aligned_alloc", CALLER) ? NULL : __libc_memalign(a, n);
+    return no_memory("aligned_alloc", CALLER) ? NULL : get_aligned(a, n);
 }
 int posix_memalign(void **p, size_t a, size_t n)
 {
     if (no_memory("posix_memalign", CALLER)) return ENOMEM;
-    return (*p = __libc_memalign(a, n)) ? 0 : ENOMEM;
+    return (*p = get_aligned(a, n)) ? 0 : ENOMEM;
 }
 
 /* --- files ----------------------------------------------------------------------------------- */
@@ -310,7 +372,7 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offs
 static void begin(void)
 {
     const char *name = getenv("FAULT_KIND"), *at = getenv("FAULT_AT"), *all = getenv("FAULT_LASTS"),
-               *path = getenv("FAULT_REPORT");
+               *place = getenv("FAULT_PLACE"), *path = getenv("FAULT_REPORT");
     void *frame[4];
     struct report *r;
     int fd = path ? REAL(open)(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644) : -1;
@@ -321,6 +383,7 @@ static void begin(void)
     backtrace(frame, 4); /* the first one loads libgcc */
     kind = !strcmp(name, "memory") ? MEMORY : !strcmp(name, "file") ? FILES : FULL;
     fault_at = at ? strtoull(at, NULL, 10) : 0;
+    fault_place = place ? strtoull(place, NULL, 16) : 0;
     if ((traces = getenv("FAULT_TRACE") != NULL)) {
         signal(SIGABRT, crashed);
         signal(SIGSEGV, crashed);

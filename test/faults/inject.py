@@ -3,17 +3,19 @@
     python3 test/faults/inject.py PROGRAM LIBRARY              every call of every scenario: hours
     python3 test/faults/inject.py PROGRAM LIBRARY --each N     of calls with the same stack this many at most: 1 takes half an hour
     python3 test/faults/inject.py PROGRAM LIBRARY --runs N     this many calls of each scenario and kind of fault, at most
-    python3 test/faults/inject.py PROGRAM LIBRARY --only NAME --kind KIND --at N [--lasts] [--trace]   one again
+    python3 test/faults/inject.py PROGRAM LIBRARY --set alone|talking [...]   only the commands that talk to no other program, or do
+    python3 test/faults/inject.py PROGRAM LIBRARY --only NAME --kind KIND --at N [--lasts] [--trace]   one again; also --place HASH
 
-LIBRARY is inject.c, preloaded. What a failing call may lead to:
+LIBRARY is inject.c, preloaded. What a failing call may lead to, in a command that is alone (talking.py describes the others):
 
   - the command succeeds, and its output is that of an undisturbed run, byte for byte; or
   - it ends with status 1 and one line that begins with its name. Every file that it leaves is whole: as before, or as the
-    undisturbed run has it. No temporary file stays, and no file that was there is lost.
+    undisturbed run has it. No temporary file stays, and no file that was there is lost. No memory leaks.
 
 A sample takes calls with different stacks first: a loop that allocates a thousand times is one place in the code. Of 68,000 calls
 4,000 have different stacks. With --each 2 a place's last call fails, too: what it has built by then has to be undone."""
 import argparse
+import glob
 import hashlib
 import json
 import os
@@ -26,11 +28,13 @@ import tempfile
 
 import scenarios
 from scenarios import FOLDER, LIMIT, SCENARIOS, run
+from talking import TALKING, Talking, talk
 
 STACKS_AT = 48  # struct report: two counters and the name of a function, then a number for each call's stack
 KINDS = ("memory", "file", "full")
+TALKS_MOST = 150  # faults of a command that talks, and of a kind: each takes seconds
 
-options = None
+options = leak_library = None
 passed = failed = 0
 
 
@@ -75,7 +79,10 @@ class Trial:
 
     def __init__(self, scenario, work):
         self.scenario, self.template, self.folder = scenario, work + "/template", work + "/run"
-        self.report = work + "/report"
+        self.report, self.leaks = work + "/report", work + "/leaks"
+        self.talks = isinstance(scenario, Talking)
+        if self.talks and scenario.partner:
+            scenario.partner.begin(work + "/partner")
         os.mkdir(self.template)
         if scenario.prepare:
             scenario.prepare(self.template)
@@ -83,32 +90,47 @@ class Trial:
         self.allowed = {}
         for arguments in ([scenario.more] if scenario.more else []) + [scenario.arguments]:
             done = self.play(arguments)
-            if done.returncode:
+            if done.returncode and not (self.talks and scenario.judges):
                 raise SystemExit(f"{scenario.name}: does not even run undisturbed: {done.stderr}")
             self.usual = {without_numbers(line) for line in done.stderr.splitlines()}
             self.after, self.output = contents(self.folder), without_times(done.stdout)
-            self.after = {name: value for name, value in self.after.items() if name not in scenario.drawn}
+            self.after = {name: value for name, value in self.after.items() if not self.is_drawn(name)}
             for name, value in self.after.items():
                 self.allowed.setdefault(name, set()).add(value)
         for name, value in self.before.items():
             self.allowed.setdefault(name, set()).add(value)
+
+    def end(self):
+        if self.talks and self.scenario.partner:
+            self.scenario.partner.end()
+
+    def is_drawn(self, name):
+        return any(re.fullmatch(pattern, name) for pattern in self.scenario.drawn)
 
     def play(self, arguments, **environment):
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.template, self.folder)
         environment["TMPDIR"] = self.folder
         arguments = [a.replace(FOLDER, self.folder) for a in arguments]
+        if self.talks:
+            return talk(self.scenario, arguments, environment, self.folder)
         with open(self.folder + ".input", "w+") as f:
             f.write(self.scenario.reads)
             f.seek(0)
             return run(arguments, environment, stdin=f, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
 
-    def inject(self, kind, at, lasts=False, trace=False):
-        """Plays it with a fault; returns the completed process, the number of calls, those that failed, and the first."""
-        if os.path.exists(self.report):
-            os.remove(self.report)
-        environment = {"LD_PRELOAD": options.library, "FAULT_KIND": kind, "FAULT_AT": str(at),
-                       "FAULT_LASTS": "1" if lasts else "0", "FAULT_REPORT": self.report}
+    def inject(self, kind, at=0, lasts=False, trace=False):
+        """Plays it with a fault in the call of that number, or in the first one with that stack (a text); returns the completed
+        process, the number of calls, those that failed, and the first."""
+        for path in [self.report, *glob.glob(self.leaks + ".*")]:
+            if os.path.exists(path):
+                os.remove(path)
+        libraries = [options.library]
+        if leak_library and not (kind == "memory" and lasts):  # it needs memory itself
+            libraries.append(leak_library)
+        environment = {"LD_PRELOAD": " ".join(libraries), "FAULT_KIND": kind, "FAULT_REPORT": self.report,
+                       "FAULT_PLACE" if isinstance(at, str) else "FAULT_AT": str(at), "FAULT_LASTS": "1" if lasts else "0",
+                       "LSAN_OPTIONS": f"exitcode=0:handle_segv=0:handle_abort=0:handle_sigbus=0:log_path={self.leaks}"}
         if trace:
             environment["FAULT_TRACE"] = "1"
         done = self.play(self.scenario.arguments, **environment)
@@ -117,14 +139,47 @@ class Trial:
         return done, calls, hit, what.rstrip(b"\0").decode()
 
     def places(self, kind):
-        """The number of calls, and those of each stack, in the order of their first ones."""
-        _, calls, _, _ = self.inject(kind, 0)
+        """The number of calls, and those of each stack, in the order of their first ones; by stack if the command talks."""
+        _, calls, _, _ = self.inject(kind)
         of_stack = {}
         with open(self.report, "rb") as f:
             f.seek(STACKS_AT)
             for n, (stack,) in enumerate(struct.iter_unpack("<Q", f.read(8 * calls)), 1):
                 of_stack.setdefault(stack, []).append(n)
-        return calls, list(of_stack.values())
+        return calls, [[f"{stack:x}"] for stack in of_stack] if self.talks else list(of_stack.values())
+
+    def leaked(self):
+        """What is lost in memory, or None."""
+        for path in glob.glob(self.leaks + ".*"):
+            with open(path, errors="replace") as f:
+                found = f.read()
+            if "detected memory leaks" in found:
+                return "leaks: " + re.search(r"(?s)(Direct|Indirect) leak.*?(?=\n\n)", found)[0]
+        return None
+
+    def wrong_talk(self, done, hit):
+        """The same of a command that talks to others."""
+        name = self.scenario.arguments[0]
+        if done.returncode < 0:
+            return f"killed by signal {-done.returncode}"
+        if done.returncode > 1:
+            return f"exit status {done.returncode}"
+        if self.scenario.partner and not self.scenario.partner.lives():
+            raise SystemExit(f"{self.scenario.name}: the partner has ended")
+        lines = [line for line in done.stderr.splitlines() if not line.startswith(("/", "_"))]
+        strange = [line for line in lines if not line.startswith(f"potluck {name}: ") and without_numbers(line) not in self.usual]
+        if strange:
+            return "a line that does not begin with the command: " + strange[0]
+        if done.returncode and not lines and not self.scenario.judges:
+            return "exit status 1 without a line"
+        found = contents(self.folder)
+        for file, value in found.items():
+            if not self.is_drawn(file) and value not in self.allowed.get(file, ()):
+                return f"{file} is damaged" if file in self.allowed else f"leaves {file}"
+        missing = [file for file in self.before if file not in found and not self.is_drawn(file)]
+        if missing:
+            return f"lost {missing[0]}"
+        return self.scenario.checks(self.folder, not done.returncode) if self.scenario.checks else None
 
     def wrong(self, done, kind, hit, what):
         """What is wrong with the end of a run in which something failed, or None."""
@@ -141,7 +196,7 @@ class Trial:
         except ValueError:
             return "a log with a line that is not JSON"
         for name, value in found.items():
-            if name in self.scenario.drawn:
+            if self.is_drawn(name):
                 continue
             if name not in self.allowed:
                 if what != "unlink":
@@ -174,7 +229,8 @@ class Trial:
         global passed, failed
         try:
             done, _, hit, what = self.inject(kind, at, lasts, trace)
-            why = self.wrong(done, kind, hit, what)
+            why = self.wrong_talk(done, hit) if self.talks else self.wrong(done, kind, hit, what)
+            why = why or self.leaked()
         except subprocess.TimeoutExpired:
             done, what, why = None, "", f"hangs for {LIMIT} s"
         if trace and done:
@@ -184,7 +240,8 @@ class Trial:
             return
         failed += 1
         print(f"FAIL {self.scenario.name}: {what} fails: {why}\n     python3 test/faults/inject.py {options.program} "
-              f"{options.library} --only {self.scenario.name} --kind {kind} --at {at}{' --lasts' if lasts else ''}")
+              f"{options.library} --only {self.scenario.name} --kind {kind} "
+              f"{'--place' if isinstance(at, str) else '--at'} {at}{' --lasts' if lasts else ''}")
         for line in (done.stderr.splitlines()[:4] if done and not trace else []):
             print("     | " + line[:200])
         sys.stdout.flush()
@@ -197,7 +254,9 @@ def spread(found, most):
     return [found[i * (len(found) - 1) // max(most - 1, 1)] for i in range(most)]
 
 
-def sample(calls, places):
+def sample(trial, calls, places):
+    if trial.talks:
+        return spread([place[0] for place in places], options.runs or TALKS_MOST)
     if options.each:
         return sorted(n for place in places for n in spread(place, options.each))
     if not options.runs or options.runs >= calls:
@@ -205,37 +264,50 @@ def sample(calls, places):
     return spread([place[0] for place in places], options.runs)
 
 
+def library_of_leaks():
+    """LeakSanitizer's, which gcc brings; None: leaks are not looked for."""
+    try:
+        path = subprocess.run(["gcc", "-print-file-name=liblsan.so"], stdout=subprocess.PIPE, text=True).stdout.strip()
+    except OSError:
+        return None
+    return os.path.realpath(path) if "/" in path else None
+
+
 def main():
-    global options
+    global options, leak_library
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("library")
     parser.add_argument("--runs", type=int)
     parser.add_argument("--each", type=int)
     parser.add_argument("--only")
+    parser.add_argument("--set", choices=("alone", "talking"))
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--at", type=int)
+    parser.add_argument("--place")
     parser.add_argument("--lasts", action="store_true")
     parser.add_argument("--trace", action="store_true")
     options = parser.parse_args()
     options.program, options.library = os.path.abspath(options.program), os.path.abspath(options.library)
     scenarios.program = options.program
-    for scenario in SCENARIOS:
+    leak_library = library_of_leaks()
+    for scenario in (SCENARIOS if options.set != "talking" else []) + (TALKING if options.set != "alone" else []):
         if options.only and options.only != scenario.name:
             continue
         with tempfile.TemporaryDirectory() as work:
             trial, before = Trial(scenario, work), failed
             counts = []
             for kind in [options.kind] if options.kind else KINDS:
-                if options.at:
-                    trial.check(kind, options.at, options.lasts, options.trace)
+                if options.at or options.place:
+                    trial.check(kind, options.at or options.place, options.lasts, options.trace)
                     continue
                 calls, places = trial.places(kind)
-                chosen = sample(calls, places)
+                chosen = sample(trial, calls, places)
                 counts.append(f"{len(chosen)} of {calls} calls ({kind})")
                 for i, n in enumerate(chosen):
                     for lasts in (False, True) if not options.runs else (i % 2 == 1,):
                         trial.check(kind, n, lasts)
+            trial.end()
             print(f"{'ok  ' if failed == before else 'FAIL'} {scenario.name}: {', '.join(counts)}", flush=True)
     print(f"{passed} passed, {failed} failed, 0 skipped")
     return failed != 0

@@ -10,7 +10,7 @@ program = None  # the path of the program: inject.py names it
 
 class Scenario:
     """A command in a folder of its own. `prepare` makes what it needs there. `more`: the same with its earlier outputs kept.
-    `reads`: what stands in its standard input. `drawn`: files that hold random numbers; what it prints does, too.
+    `reads`: what stands in its standard input. `drawn`: patterns of files that hold random numbers or times; what it prints does, too.
     `judges`: it reports what fails among its results."""
 
     def __init__(self, name, arguments, prepare=None, more=None, reads="", drawn=(), judges=False):
@@ -115,4 +115,6 @@ SCENARIOS = [
     Scenario("invite", ["authority", "--invite", "ben", "--allow", FOLDER + "/allow"], allowlist, drawn=["allow"]),
     Scenario("conform", ["conform", "--quick", "--filter", "layer_norm", *BACKEND], judges=True),
     Scenario("calc", ["calc", "run"]),
+    Scenario("bench", ["bench", "--only", "attention", "--size", "demo", "--steps", "1", "--json", FOLDER + "/rows.json", *BACKEND],
+             drawn=["rows.json"]),
 ]
