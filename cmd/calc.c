@@ -79,6 +79,10 @@ static const struct option_row rows[] = {
     { "block", "N", NULL, SETTING, "elements that share a scale in 8-bit optimizer state" },
     { "fused", NULL, NULL, SETTING, "attention that never writes its scores to memory" },
     { "no-fused", NULL, NULL, SETTING, "attention that writes its scores" },
+    { "packed", NULL, NULL, SETTING,
+      "weights that --precision bf16 keeps packed on a processor with instructions for it; this "
+      "project's models alone" },
+    { "no-packed", NULL, NULL, SETTING, "no packed weights" },
     { "dropout", NULL, NULL, SETTING, "keep dropout masks" },
     { "no-dropout", NULL, NULL, SETTING, "no dropout" },
     { 0 },

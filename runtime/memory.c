@@ -20,7 +20,11 @@
 #define FEED_BLOCK 131072.0 /* FEED_EACH or more add up gradients of their own, */
 #define FEED_EACH 3.0       /* in the first of FEED_SLOTS places where the gradient is */
 #define FEED_SLOTS 8.0
-#define PROGRAM 16e6 /* paper/memory.md */
+#define PACKED_ROWS 1024.0 /* fast/gemm_bf16_loops.inc: products of more rows pack anew, */
+#define PACKED_SLAB 512.0  /* terms and columns of a block of panels, */
+#define PACKED_COLUMNS 96.0
+#define PACKED_TERMS 32.0 /* and what a panel's terms are a multiple of */
+#define PROGRAM 16e6      /* paper/memory.md */
 
 static const struct {
     const char *name, *why;
@@ -163,12 +167,18 @@ static double feed_bytes(double D, double M, int stored)
     return 4 * (stored ? 8 : 16) * D * (rows < M ? rows : M);
 }
 
-/* fast/loss.c: a block of `positions` at a time, and their rows of x and dx. */
-static double loss_bytes(double positions, double columns, double D)
+/* fast/loss.c: rows in a block of `positions`. */
+static double loss_rows(double positions, double columns)
 {
     double rows = columns > 0 ? LOSS_ROWS * floor(LOSS_FLOATS / columns / LOSS_ROWS) : 0;
     if (rows < LOSS_ROWS) rows = LOSS_ROWS;
-    return 4 * (rows < positions ? rows : positions) * (columns + 2 * D);
+    return rows < positions ? rows : positions;
+}
+
+/* Such a block's logits, and its rows of x and dx. */
+static double loss_bytes(double positions, double columns, double D)
+{
+    return 4 * loss_rows(positions, columns) * (columns + 2 * D);
 }
 
 /* ref/model/reversible.c, float for float; dalle_run.c takes each shard's part of a micro-batch
@@ -196,6 +206,53 @@ static struct activations own(const struct pl_memory_plan *plan, double paramete
         .passing = small ? 0 : block,
         .shards = shards,
     };
+}
+
+/* Rows of the product of a block; the last block may have fewer. */
+static int is_packed(double rows, double all)
+{
+    double last = fmod(all, rows);
+    return rows <= PACKED_ROWS || (last > 0 && last <= PACKED_ROWS);
+}
+
+/* A weight of n columns and k terms in panels of bfloat16; whole: all terms in one slab. */
+static double panel_bytes(double n, double k, int whole)
+{
+    double slab = whole || k < PACKED_SLAB ? PACKED_TERMS * ceil(k / PACKED_TERMS) : PACKED_SLAB;
+    return 2 * PACKED_COLUMNS * ceil(n / PACKED_COLUMNS) * slab * ceil(k / slab);
+}
+
+/* For the forward pass, and transposed for the gradient. */
+static double both_ways(double n, double k) { return panel_bytes(n, k, 0) + panel_bytes(k, n, 0); }
+
+/* The output layer's `columns`, which a block of `positions` meets. */
+static double packed_output(double positions, double columns, double D)
+{
+    if (positions <= 0 || columns <= 0) return 0;
+    return is_packed(loss_rows(positions, columns), positions) ? both_ways(columns, D) : 0;
+}
+
+/* fast/packed_weights.c: panels of all weights that meet few rows, at most as much as the
+ * parameters. A feed-forward layer's gate needs sums over all terms. */
+static double packed_bytes(const struct pl_memory_plan *plan, double parameters)
+{
+    const struct pl_memory_model *m = &plan->model;
+    double B = ceil(plan->batch / pl_batch_shards((size_t)parameters, (int)plan->batch));
+    double D = m->width, E = m->head_width > 0 ? m->heads * m->head_width : D, sum = 0;
+    double sets = plan->groups > 0 ? plan->groups : m->sets > 0 ? m->sets : m->layers;
+    double text = m->text_vocabulary, image = m->vocabulary - m->text_vocabulary, M, rows;
+    if (m->sequences_at_once > 0 && m->sequences_at_once < B) B = m->sequences_at_once;
+    M = B * m->sequence;
+    rows = 16 * floor(FEED_FLOATS / (8 * D) / 16);
+    if (rows > M) rows = M;
+    if (is_packed(M, M)) sum += both_ways(3 * E, D) + both_ways(D, E);
+    if (is_packed(rows, M))
+        sum += panel_bytes(8 * D, D, 1) + panel_bytes(D, 8 * D, 0) + panel_bytes(D, 4 * D, 0) +
+               panel_bytes(4 * D, D, 1);
+    sum *= sets < m->layers ? sets : m->layers;
+    sum += packed_output(B * m->text, text, D);
+    sum += packed_output(B * (m->sequence - m->text), image, D);
+    return sum < 4 * parameters ? sum : 4 * parameters;
 }
 
 /* --- together ----------------------------------------------------------------- */
@@ -237,6 +294,7 @@ void pl_memory_estimate(struct pl_memory_use *use, const struct pl_memory_plan *
         if (4 * P + sum.states > act.passing)
             use->term[PL_TERM_saving].host = 4 * P + sum.states - act.passing;
         use->term[PL_TERM_program].host = PROGRAM;
+        if (plan->packed) use->term[PL_TERM_packed].device = packed_bytes(plan, P);
     }
     if (plan->allreduce_bits) {
         use->term[PL_TERM_allreduce].host = 4 * P;

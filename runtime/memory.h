@@ -66,6 +66,7 @@ struct pl_memory_plan {
     double min_8bit, block; /* smaller tensors keep 32-bit states; elements that share a scale */
     int fused;              /* attention never writes its scores */
     int dropout;            /* keeps masks, one byte an element */
+    int packed;             /* this project's models by --precision bf16 on a processor */
     int allreduce_bits;     /* bits of a gradient on its way to other peers: 0 (alone), 8, 16, 32 */
     double peers;           /* of the all-reduce */
 };
@@ -75,8 +76,8 @@ void pl_memory_plan_for(struct pl_memory_plan *plan, const struct pl_memory_mode
 /* Sets one option by its name on the published command line ('-' and '_' are the same)
  * or `calc` adds: model, nlayers, bsz, seqlen, dmodel, dhid, vocab-size, fp16-level, optimizer,
  * zero, ngpus, checkpoint, offload, shared-groups; heads, layers, precision, min-8bit, block,
- * fused, dropout, compression-bits, peers. "model" replaces the whole plan, so it comes first.
- * PL_ENOTFOUND: no such option; PL_EUSE: no such value. */
+ * fused, dropout, packed, compression-bits, peers. "model" replaces the whole plan, so it comes
+ * first. PL_ENOTFOUND: no such option; PL_EUSE: no such value. */
 int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *value,
                   struct pl_err *err);
 /* Ranges that keep every product exact or at least finite; names the option as `calc` spells it. */
@@ -116,6 +117,9 @@ void pl_memory_original(struct pl_memory_original *out, const struct pl_memory_p
     X(logits, \
       "embedding, last norm, logits and their gradient; this project's loss takes them in " \
       "blocks") \
+    X(packed, \
+      "this project's --precision bf16 on a processor: weights in the order in which products of " \
+      "few rows read them") \
     X(last_good, \
       "this project's trainer: a copy of parameters and optimizer state, restored when " \
       "a loss is not finite") \

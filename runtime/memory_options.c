@@ -134,6 +134,7 @@ int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *v
         return set_int(&plan->allreduce_bits, option, value, err);
     if (same(option, "offload")) return word(&plan->offload, option, value, switches, err);
     if (same(option, "fused")) return word(&plan->fused, option, value, switches, err);
+    if (same(option, "packed")) return word(&plan->packed, option, value, switches, err);
     if (same(option, "dropout")) return word(&plan->dropout, option, value, switches, err);
     if (same(option, "checkpoint")) {
         if (!(rc = word(&x, option, value, switches, err)))

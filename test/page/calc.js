@@ -40,7 +40,8 @@ const variants = [
     { optimizer: "factorized-alone", layers: "reversible", zero: 3, ngpus: 8, fused: true },
     { optimizer: "16-bit", layers: "checkpoint", zero: 1, ngpus: 2, dropout: true, fused: false,
       "compression-bits": 16, peers: 5, bsz: 40 },
-    { optimizer: "8-bit", "min-8bit": 1000, block: 256, dropout: false, layers: "stored", "compression-bits": 32 }
+    { optimizer: "8-bit", "min-8bit": 1000, block: 256, dropout: false, layers: "stored", "compression-bits": 32 },
+    { packed: true }, { packed: true, bsz: 40, "shared-groups": 2 }
 ];
 const keys = { bsz: "batch", ngpus: "devices", "shared-groups": "groups", "min-8bit": "min_8bit", "compression-bits": "allreduce_bits" };
 for (const name in models)

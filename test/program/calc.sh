@@ -18,6 +18,27 @@ same "explicit sizes win" '"parameters": 35259904' \
 same "a file's model" '"without_sharing"' "$POTLUCK" calc "$(dirname "$0")/tiny.json" --json
 same "models" 'gpt3-xl          2048     2048' "$POTLUCK" calc --models
 same "each term explained" 'the current layer: activations that are recomputed' "$POTLUCK" calc
+
+# What bfloat16 keeps packed is counted: the peak of a training is within a tenth of the sum, and is not without that term.
+cat >"$work/wide.json" <<'EOF'
+{ "base": "demo", "name": "wide", "dim": 512, "depth": 6, "heads": 8 }
+EOF
+cat >"$work/peak.py" <<'EOF'
+import json, resource, subprocess, sys
+potluck, folder = sys.argv[1:]
+model = folder + "/wide.json"
+subprocess.run([potluck, "train", "--backend", "fast", "--config", model, "--steps", "2", "--target-batch", "2", "--limit", "256",
+                "--activations", "reversible", "--threads", "1", "--precision", "bf16", "--out", folder + "/trained", "--quiet"], check=True)
+peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+def total(*more):
+    use = json.loads(subprocess.check_output([potluck, "calc", model, "--bsz", "2", "--json", *more]))
+    return use["gpu_total"] + use["ram_total"]
+print("measured %d, with packed weights %d, without %d" % (peak, total("--packed"), total()))
+sys.exit(not (abs(peak / total("--packed") - 1) < 0.1 < peak / total() - 1))
+EOF
+if "$POTLUCK" --version | grep -q 'bf16 by'; then
+    check "a training in bfloat16 takes what is calculated" python3 "$work/peak.py" "$POTLUCK" "$work"
+else echo "skip a training in bfloat16: no instructions for it"; skipped=$((skipped + 1)); fi
 refuses 2 "no model is called 'gpt5'" "$POTLUCK" calc gpt5
 refuses 2 "bsz is 0" "$POTLUCK" calc --bsz 0
 refuses 2 "'9-bit' is not one of 32-bit" "$POTLUCK" calc --optimizer 9-bit

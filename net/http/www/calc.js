@@ -106,10 +106,12 @@ function feedForwardBytes(D, M, stored) {
     return 4 * (stored ? 8 : 16) * D * Math.min(Math.floor(8388608 / (8 * D)), M);
 }
 
+function lossRows(positions, columns) {
+    return Math.min(Math.max(48, columns > 0 ? 48 * Math.floor(4194304 / columns / 48) : 0), positions);
+}
+
 function lossBytes(positions, columns, D) {
-    let rows = columns > 0 ? 48 * Math.floor(4194304 / columns / 48) : 0;
-    if (rows < 48) rows = 48;
-    return 4 * Math.min(rows, positions) * (columns + 2 * D);
+    return 4 * lossRows(positions, columns) * (columns + 2 * D);
 }
 
 /* A small model's batch is split into shards, each with gradients of its own. */
@@ -131,6 +133,38 @@ function own(plan, P) {
     return { saved: a * M * (streams + (stored ? L * (attention + 10 * D) : 0)),
              working: a * M * (4 * D + 4 * E + (stored ? 0 : attention)) + block,
              logits: logits, passing: 8 * D * D <= 262144 ? 0 : block, shards: shards };
+}
+
+function isPacked(rows, all) {
+    const last = all % rows;
+    return rows <= 1024 || (last > 0 && last <= 1024);
+}
+
+function panelBytes(n, k, whole) {
+    const slab = whole || k < 512 ? 32 * Math.ceil(k / 32) : 512;
+    return 2 * 96 * Math.ceil(n / 96) * slab * Math.ceil(k / slab);
+}
+
+function bothWays(n, k) { return panelBytes(n, k, false) + panelBytes(k, n, false); }
+
+function packedOutput(positions, columns, D) {
+    if (positions <= 0 || columns <= 0) return 0;
+    return isPacked(lossRows(positions, columns), positions) ? bothWays(columns, D) : 0;
+}
+
+function packedBytes(plan, P) {
+    const m = plan.model, D = m.width, E = m.head_width > 0 ? m.heads * m.head_width : D;
+    const B = Math.min(Math.ceil(plan.batch / shardsOf(P, plan.batch)), m.sequences_at_once > 0 ? m.sequences_at_once : Infinity);
+    const M = B * m.sequence, rows = Math.min(16 * Math.floor(8388608 / (8 * D) / 16), M);
+    const sets = Math.min(plan.groups > 0 ? plan.groups : m.sets > 0 ? m.sets : m.layers, m.layers);
+    let sum = 0;
+    if (isPacked(M, M)) sum += bothWays(3 * E, D) + bothWays(D, E);
+    if (isPacked(rows, M))
+        sum += panelBytes(8 * D, D, true) + panelBytes(D, 8 * D, false) + panelBytes(D, 4 * D, false) + panelBytes(4 * D, D, true);
+    sum *= sets;
+    sum += packedOutput(B * m.text, m.text_vocabulary, D);
+    sum += packedOutput(B * (m.sequence - m.text), m.vocabulary - m.text_vocabulary, D);
+    return Math.min(sum, 4 * P);
 }
 
 /* --- corrected --- */
@@ -158,6 +192,7 @@ function corrected(plan) {
         gradients: plan.offload ? on(g * largest, gradients) : on(gradients, 0),
         optimizer: moving(held),
         activations: on(act.saved, 0), working: on(act.working, 0), logits: on(act.logits, 0),
+        packed: on(isOwn && plan.packed ? packedBytes(plan, P) : 0, 0),
         last_good: on(0, isOwn ? 4 * P + states : 0),
         allreduce: on(0, plan.allreduce_bits ? 4 * P : 0),
         saving: on(0, isOwn ? Math.max(0, 4 * P + states - act.passing) : 0),
@@ -178,7 +213,7 @@ function planFor(model) {
     return { model: model, optimizer: isOwn ? "8-bit" : "32-bit", precision: isOwn ? "full" : "mixed",
              layers: isOwn ? "reversible" : "checkpoint", offload: false, groups: 0, batch: 1, zero: 0,
              devices: 1, min_8bit: isOwn ? 65536 : 4096, block: isOwn ? 4096 : 2048, fused: isOwn,
-             dropout: !isOwn, allreduce_bits: 0, peers: 16 };
+             dropout: !isOwn, packed: false, allreduce_bits: 0, peers: 16 };
 }
 
 const calc = { original: original, corrected: corrected, planFor: planFor, tensors: tensors };

@@ -154,7 +154,7 @@ function start() { /* a model brings its own setting */
     const plan = calc.planFor(models[field("model").value]);
     for (const name of ["optimizer", "precision", "layers", "groups", "batch", "allreduce_bits", "peers", "zero", "devices"])
         field(name).value = plan[name];
-    for (const name of ["offload", "fused", "dropout"]) field(name).checked = plan[name];
+    for (const name of ["offload", "fused", "dropout", "packed"]) field(name).checked = plan[name];
 }
 
 function size(n) { return n === 0 ? "–" : (n / 1073741824 >= 1 ? (n / 1073741824).toFixed(2) + " GiB" : (n / 1048576).toFixed(2) + " MiB"); }
@@ -191,9 +191,9 @@ function show() {
     for (const name of ["optimizer", "precision", "layers"]) plan[name] = field(name).value;
     for (const name of ["groups", "batch", "allreduce_bits", "peers", "zero", "devices"])
         plan[name] = Math.max(name === "batch" || name === "devices" || name === "peers" ? 1 : 0, Math.floor(Number(field(name).value) || 0));
-    for (const name of ["offload", "fused", "dropout"]) plan[name] = field(name).checked;
+    for (const name of ["offload", "fused", "dropout", "packed"]) plan[name] = field(name).checked;
     const originally = field("mode").value === "original", line = document.createElement("p");
-    for (const name of ["fused", "dropout", "allreduce_bits", "peers"]) field(name).disabled = originally;
+    for (const name of ["fused", "dropout", "packed", "allreduce_bits", "peers"]) field(name).disabled = originally;
     let rows, sum;
     if (originally) {
         const m = calc.original(plan);
