@@ -260,10 +260,12 @@ static void on_request(void *context, struct rpc_call *call, const uint8_t *data
     struct gather_request r;
     struct gather_piece p = { g->mine_n, g->epoch, g->weight, NULL, 0 };
     struct bytes out = { 0 };
-    if (!g->serves || place < 0 || gather_request_read(&r, data, n) ||
-        memcmp(r.group, g->group, sizeof g->group) || r.offset >= g->mine_n) {
-        rpc_reply_error(call, averager_is_in_no_group(a) ? "KeyError('" HAS_LEFT "')"
-                                                         : "KeyError('no message for this group')");
+    const int rc = gather_request_read(&r, data, n);
+    if (rc || !g->serves || place < 0 || memcmp(r.group, g->group, sizeof g->group) ||
+        r.offset >= g->mine_n) {
+        rpc_reply_error(call, !rc && averager_has_left(a, r.group)
+                                  ? "KeyError('" HAS_LEFT "')"
+                                  : "KeyError('no message for this group')");
         return;
     }
     p.data = g->mine + r.offset;

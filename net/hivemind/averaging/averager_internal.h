@@ -23,6 +23,8 @@
 #include "averager_verify_internal.h"
 #include "reliability.h"
 
+#include <string.h>
+
 /*   IDLE ---begin---> SEARCHING ---ended---> SEARCHED ---a group---> GROUPED ---trigger, tokens---+
  *    ^                    ^                     | none                                          |
  *    +---------+----------|---------------------+                                               |
@@ -125,6 +127,13 @@ static inline int averager_is_in_no_group(const struct averager *a)
 {
     return a->call.phase == AVERAGER_IDLE ||
            (a->call.phase == AVERAGER_SEARCHING && a->search.mm.state == MATCHMAKING_LOOKING);
+}
+/* 1: the group of this ID counts on us in vain: we are in none, or wait for our trigger in another
+ * one. */
+static inline int averager_has_left(const struct averager *a, const uint8_t id[DHT_ID_BYTES])
+{
+    return averager_is_in_no_group(a) ||
+           (a->call.phase == AVERAGER_GROUPED && memcmp(a->round.group.id, id, DHT_ID_BYTES));
 }
 /* Notes in `reliability` that the peer is there, and whether it reports progress. */
 void averager_see(struct averager *a, const struct peer_id *peer);

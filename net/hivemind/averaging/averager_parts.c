@@ -3,7 +3,7 @@
  *   stream opens ---admitted---> first part: of the running round? ---yes---> attached to a place
  *                                    |
  *                                    +--our round has not begun: parked, up to 64 MiB in all
- *                                    +--of another group: refused with BAD_GROUP_ID
+ *                                    +--of another group, or we are in none: BAD_GROUP_ID
  *
  * Groupmates that are faster send before our own round has begun; hivemind's peers do so, too. */
 #include "averager_internal.h"
@@ -105,6 +105,14 @@ static int is_later(const struct averager *a, const uint8_t *data, size_t n)
            !memcmp(m.group_id, name, m.group_id_n);
 }
 
+/* The part may be of a group that we are in, or will be. */
+static int may_be_ours(const struct averager *a, const uint8_t *data, size_t n)
+{
+    struct part_message m;
+    return !part_message_read(&m, data, n, NULL) && m.group_id_n >= DHT_ID_BYTES &&
+           !averager_has_left(a, m.group_id);
+}
+
 static void part_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct part_stream *p = context;
@@ -120,7 +128,7 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     if (a->call.phase == AVERAGER_REDUCING && !is_later(a, data, n)) attach(p, data, n);
     /* The group ID can't be judged yet: BEGIN_ALLREDUCE may be about to arrive. hivemind's peers
      * wait in the same place. [spec hivemind-protocol 5.4] */
-    else if (!averager_is_in_no_group(a)) park(p, data, n);
+    else if (may_be_ours(a, data, n)) park(p, data, n);
     else refuse(p, MSG_BAD_GROUP_ID);
 }
 

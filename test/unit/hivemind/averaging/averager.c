@@ -1,5 +1,6 @@
 /* averager.c - averagers over real connections, up to eight in this process: whole groups, clients,
- * Byzantine peers, peers that fall silent or die, and states that newcomers take over. */
+ * Byzantine peers, peers that fall silent or die, and states that newcomers take over.
+ * One long file: all cases begin, trigger and cancel steps of the same peers. */
 #include "test/unit/hivemind/loopback.h"
 #include "net/hivemind/averaging/averager_internal.h"
 
@@ -362,22 +363,28 @@ static void alone_and_cancelled(void **state)
     assert_memory_equal(peers[0].values, before, sizeof before);
 }
 
+/* The first two are in a group, and the second one gives it up. */
+static void second_leaves(void)
+{
+    be_impatient(2, 30);
+    expect(count);
+    open_all();
+    mean_of(mean, SIZE_MAX);
+    for (size_t i = 0; i < count; i++) peers[i].step.untriggered = 1;
+    for (size_t i = 0; i < 2; i++) loop_call(loop, begin, &peers[i]);
+    await_groups(2);
+    loop_call(loop, cancel, &peers[1]);
+    assert_true(await(&peers[1].done, 1));
+    assert_int_equal(peers[1].status, PL_EAGAIN);
+}
+
 /* Cancelled in a group, as by a peer that begins alone: the other hears of it at once, and takes it
  * again as soon as it comes back. */
 static void groupmate_has_left(void **state)
 {
     double began;
     add(0, 0), add(0, 0);
-    be_impatient(2, 30);
-    expect(count);
-    open_all();
-    mean_of(mean, SIZE_MAX);
-    for (size_t i = 0; i < 2; i++) peers[i].step.untriggered = 1;
-    begin_all();
-    await_groups(2);
-    loop_call(loop, cancel, &peers[1]);
-    assert_true(await(&peers[1].done, 1));
-    assert_int_equal(peers[1].status, PL_EAGAIN);
+    second_leaves();
     began = pl_seconds();
     loop_call(loop, trigger, &peers[0]);
     usleep(300000);
@@ -390,6 +397,20 @@ static void groupmate_has_left(void **state)
     }
     assert_int_equal(peers[0].attempts, 2);
     assert_true(pl_seconds() < began + RELIABILITY_BASE);
+}
+
+/* It waits for its trigger in another group when the other one's values come: those are refused at
+ * once, so that their sender can look for a group again. */
+static void groupmate_is_in_another_group(void **state)
+{
+    add(0, 0), add(0, 0), add(0, 0);
+    second_leaves();
+    for (size_t i = 1; i < 3; i++) loop_call(loop, begin, &peers[i]);
+    await_groups(3);
+    loop_call(loop, trigger, &peers[0]);
+    usleep(500000);
+    assert_false(averager_has_group(peers[0].a));
+    assert_true(averager_has_group(peers[1].a));
 }
 
 /* --- what strangers send ---------------------------------------------------------------------- */
@@ -487,6 +508,7 @@ int main(int argc, char **argv)
         TEST(closed_in_the_exchange),
         TEST(alone_and_cancelled),
         TEST(groupmate_has_left),
+        TEST(groupmate_is_in_another_group),
         TEST(unknown_group),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

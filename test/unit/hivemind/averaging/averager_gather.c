@@ -227,6 +227,32 @@ static void groupmate_has_left(void **state)
     assert_true(pl_seconds() < began + RELIABILITY_BASE);
 }
 
+static void give(void *context)
+{
+    struct peer *p = context;
+    const struct given *g = &given[p - peers];
+    assert_int_equal(averager_give(p->a, g->weight, g->epoch, g->data, g->n), PL_OK);
+}
+
+/* The other one waits for its trigger in another group: its message does not come, either. */
+static void groupmate_is_in_another_group(void **state)
+{
+    add_gathering(), add_gathering(), add_gathering();
+    be_impatient(2, 30);
+    expect(count);
+    open_all();
+    for (size_t i = 0; i < 2; i++) loop_call(loop, begin_search, &peers[i]);
+    await_groups(2);
+    loop_call(loop, cancel_gathering, &peers[1]);
+    assert_true(await(&peers[1].done, 1));
+    for (size_t i = 1; i < 3; i++) loop_call(loop, begin_search, &peers[i]);
+    await_groups(3);
+    loop_call(loop, give, &peers[0]);
+    usleep(500000);
+    assert_false(averager_has_group(peers[0].a));
+    assert_true(averager_has_group(peers[1].a));
+}
+
 /* --- requests of others ------------------------------------------------------------------------ */
 
 static struct reply {
@@ -347,6 +373,7 @@ int main(void)
                                         end_gathering),
         cmocka_unit_test_setup_teardown(missing_message_costs_one_round, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(groupmate_has_left, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(groupmate_is_in_another_group, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(strangers_get_nothing, begin_test, end_gathering),
         cmocka_unit_test(odd_pieces_are_refused),
         cmocka_unit_test_setup_teardown(options, begin_test, end_gathering),
