@@ -435,8 +435,8 @@ class Stream:
             b = self.read(1, timeout)[0]
             n |= (b & 127) << shift
             shift += 7
-            if b < 128:
-                return self.read(n, timeout)
+            if b < 128:  # in pieces that the window allows
+                return b"".join(self.read(min(WINDOW_BYTES // 2, n - at), timeout) for at in range(0, n, WINDOW_BYTES // 2))
 
     def write(self, data, timeout=10, obey=True):
         """obey=False: whatever the window says."""
@@ -1086,8 +1086,8 @@ def serve_dht(peer, node_id, records=None, clock=time.time):
 class RecordKey:
     """hivemind's RSA key for DHT records and access tokens."""
 
-    def __init__(self, pkcs1=None):
-        self.key = serialization.load_der_private_key(pkcs1, None) if pkcs1 else rsa.generate_private_key(65537, 2048)
+    def __init__(self, pkcs1=None, key=None):
+        self.key = key or (serialization.load_der_private_key(pkcs1, None) if pkcs1 else rsa.generate_private_key(65537, 2048))
         self.text = self.key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
         self.tag = b"[owner:" + self.text + b"]"
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Two stores: storage has records of which we are a replica, and hands them to newcomers; the cache
- * has copies that searches left here, which may be dropped at any time. Both allowances of
- * signature checks start full, since a node that hands over its records does so in one burst. */
+ * has copies that searches left here, which may be dropped at any time. The allowances of
+ * dht_checks.h start full, since a node that hands over its records does so in one burst. */
 int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mode,
                    const struct validators *validators)
 {
@@ -71,6 +71,20 @@ static int may_check(struct dht_state *s, double now, const struct dht_caller *c
            dht_checks_take(&s->checks, now, &caller->peer, caller->subnet, r);
 }
 
+/* A renewal adds nothing that readers of the key would have to read; plain values and declarations
+ * count each time. */
+static int may_add(struct dht_state *s, double now, const struct dht_record *r,
+                   const struct dht_item *item)
+{
+    const struct dht_caller *caller = r->caller;
+    if (!caller || caller->is_self) return 1;
+    if (item->from.class == DHT_SIGNED &&
+        (dht_store_holds(&s->storage, &r->key, item) || dht_store_holds(&s->cache, &r->key, item)))
+        return 1;
+    return dht_checks_add(&s->checks, now, &caller->peer, caller->subnet, &r->key,
+                          item->from.class);
+}
+
 /* The one way into a store. Each check refuses with false in the answer, as hivemind does, not with
  * an error: other records of the same call may be good. Without validators everything is stored, as
  * on hivemind's plain bootstrap nodes; ours have them even there [spec hivemind-protocol 12]. */
@@ -96,6 +110,7 @@ static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
         rc = record_check_life(s->validators, record, now);
         /* Hand-overs and caches repeat known records, whose signatures are not verified again. */
         if (!rc && dht_store_is_known(to, &r->key, &item)) rc = PL_EAGAIN;
+        if (!rc && !may_add(s, now, r, &item)) rc = PL_EAGAIN;
         if (!rc && !may_check(s, now, r->caller, record)) rc = PL_EAGAIN;
         if (!rc) rc = record_check(s->validators, record, NULL);
     }

@@ -375,7 +375,8 @@ static int store_subkey(struct dht_store *s, double now, const struct dht_id *ke
 
 /* Eviction may have hit the new record itself: then the store is refused, and the caller's
  * result is false. */
-static int holds(const struct dht_store *s, const struct dht_id *key, const struct dht_item *item)
+int dht_store_holds(const struct dht_store *s, const struct dht_id *key,
+                    const struct dht_item *item)
 {
     const struct dht_entry *e = find_entry(s, key);
     return e &&
@@ -408,7 +409,7 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
     rc = item->subkey ? store_subkey(s, now, key, item) : store_value(s, now, key, item);
     if (rc || s->class_bytes[class] <= class_max(s, class)) return rc;
     if ((rc = free_space(s, class))) return rc;
-    return holds(s, key, item) ? PL_OK : PL_EAGAIN;
+    return dht_store_holds(s, key, item) ? PL_OK : PL_EAGAIN;
 }
 
 /* A read drops expired items, as in hivemind, so all returned items are alive. That changes the

@@ -48,6 +48,9 @@ int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
  * of no lower kind. */
 int dht_store_is_known(const struct dht_store *s, const struct dht_id *key,
                        const struct dht_item *item);
+/* 1: there is a record under the key, for an item of a dictionary under its subkey. */
+int dht_store_holds(const struct dht_store *s, const struct dht_id *key,
+                    const struct dht_item *item);
 /* The record, or NULL; its dictionary is pruned. Valid until the next change. */
 struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dht_id *key);
 void dht_store_remove(struct dht_store *s, const struct dht_id *key);

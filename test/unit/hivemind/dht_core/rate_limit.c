@@ -234,7 +234,7 @@ static void a_subnets_peers_share_a_limit(void **state)
     struct dht_caller caller = { .peer = { 34, { 0x12, 0x20, 1 } }, .subnet = 11 };
     const double now = 1000;
     assert_int_equal(dht_state_init(&node, &self, 0, &none), PL_OK);
-    for (int i = 0; i <= DHT_SUBNET_CHECKS_BURST / DHT_CHECKS_BURST; i++) {
+    for (int i = 0; i <= DHT_SUBNET_BURSTS; i++) {
         caller.peer.bytes[3] = (uint8_t)i;
         flood(&node, &caller, DHT_CHECKS_BURST, now);
     }
@@ -242,6 +242,77 @@ static void a_subnets_peers_share_a_limit(void **state)
     assert_int_equal(store_good(&node, &caller, now, now + 51), PL_EAGAIN);
     caller.subnet = 12;
     assert_int_equal(store_good(&node, &caller, now, now + 51), PL_OK);
+    dht_state_clear(&node);
+}
+
+static int add(struct dht_state *node, const struct dht_caller *caller, double now, uint8_t first)
+{
+    const struct dht_id at = { { first } };
+    return dht_checks_add(&node->checks, now, &caller->peer, caller->subnet, &at, DHT_SIGNED);
+}
+
+/* A caller adds a limited number of owners under one key. Known owners renew their records for
+ * nothing, and other keys and callers have allowances of their own. */
+static void new_owners_are_charged_to_caller_and_key(void **state)
+{
+    static const struct validators none = { 0 };
+    static struct dht_state node;
+    const struct dht_id self = { { 1 } };
+    struct dht_caller stranger = { .peer = { 34, { 0x12, 0x20, 1 } }, .subnet = 11 };
+    const struct dht_caller honest = { .peer = { 34, { 0x12, 0x20, 2 } }, .subnet = 22 };
+    const double now = 1000;
+    int left = DHT_OWNERS_BURST;
+    assert_int_equal(dht_state_init(&node, &self, 0, &none), PL_OK);
+    while (left && add(&node, &stranger, now, 3)) left--;
+    assert_int_equal(left, 0);
+    assert_int_equal(store_good(&node, &stranger, now, now + 50), PL_EAGAIN);
+    assert_true(add(&node, &stranger, now, 4));
+    assert_int_equal(store_good(&node, &honest, now, now + 50), PL_OK);
+    assert_int_equal(store_good(&node, &stranger, now, now + 51), PL_OK); /* known by now */
+    assert_false(add(&node, &stranger, now, 3));
+    assert_true(add(&node, &stranger, now + 1.1 / DHT_OWNERS_A_SECOND, 3));
+    /* New names of one subnet: each has its own allowance until the subnet's is spent. */
+    for (left = DHT_SUBNET_BURSTS * DHT_OWNERS_BURST; left > 0; left--) {
+        stranger.peer.bytes[3] = (uint8_t)(1 + left * 8 / (DHT_SUBNET_BURSTS * DHT_OWNERS_BURST));
+        if (!add(&node, &stranger, now, 5)) break;
+    }
+    assert_int_equal(left, 0);
+    stranger.peer.bytes[3] = 99;
+    assert_false(add(&node, &stranger, now, 5));
+    assert_true(add(&node, &honest, now, 5));
+    dht_state_clear(&node);
+}
+
+static int store_value(struct dht_state *node, const struct dht_caller *caller, double now)
+{
+    const struct dht_record r = { .key = { { 6 } },
+                                  .subkey = (const uint8_t *)"\xc0",
+                                  .subkey_n = 1,
+                                  .value = (const uint8_t *)"\x01",
+                                  .n = 1,
+                                  .expiration = now + 50,
+                                  .caller = caller };
+    return dht_state_store(node, now, &r);
+}
+
+/* Each one replaces the last, so that bytes are no limit. */
+static void values_are_charged_to_the_caller(void **state)
+{
+    static const struct validators none = { 0 };
+    static struct dht_state node;
+    const struct dht_id self = { { 1 } };
+    const struct dht_caller stranger = { .peer = { 34, { 0x12, 0x20, 1 } }, .subnet = 11 };
+    const struct dht_caller honest = { .peer = { 34, { 0x12, 0x20, 2 } }, .subnet = 11 };
+    double now = 1000;
+    assert_int_equal(dht_state_init(&node, &self, 0, &none), PL_OK);
+    for (int i = 0; i < DHT_UNSIGNED_BURST; i++, now += 1e-9)
+        assert_int_equal(store_value(&node, &stranger, now), PL_OK);
+    assert_int_equal(store_value(&node, &stranger, now), PL_EAGAIN);
+    assert_int_equal(store_value(&node, &honest, now), PL_OK);
+    now += 1.0;
+    for (int i = 0; i < DHT_UNSIGNED_A_SECOND; i++, now += 1e-9)
+        assert_int_equal(store_value(&node, &stranger, now), PL_OK);
+    assert_int_equal(store_value(&node, &stranger, now), PL_EAGAIN);
     dht_state_clear(&node);
 }
 
@@ -278,6 +349,8 @@ int main(void)
         cmocka_unit_test(known_records_cost_nothing),
         cmocka_unit_test(found_records_are_charged_to_their_reporter),
         cmocka_unit_test(token_checks_are_charged_to_the_caller),
+        cmocka_unit_test(new_owners_are_charged_to_caller_and_key),
+        cmocka_unit_test(values_are_charged_to_the_caller),
         cmocka_unit_test(long_keys_cost_more),
     };
     return cmocka_run_group_tests(tests, make_key, free_key);

@@ -79,9 +79,9 @@ static void allowances_of_checks(void **state)
     /* The subnet's is whole again after that second; it lasts for four peers. */
     for (uint8_t peer = 2; peer < 6; peer++) {
         const size_t left = peer < 5 ? DHT_CHECKS_BURST
-                                     : DHT_SUBNET_CHECKS_BURST - 3 * DHT_CHECKS_BURST -
+                                     : DHT_SUBNET_BURSTS * DHT_CHECKS_BURST - 3 * DHT_CHECKS_BURST -
                                            (DHT_CHECKS_BURST + DHT_CHECKS_A_SECOND -
-                                            DHT_SUBNET_CHECKS_A_SECOND);
+                                            DHT_SUBNET_RATES * DHT_CHECKS_A_SECOND);
         assert_int_equal(take_all(&c, 1, peer, 7, &owned), left);
     }
     /* A peer whose subnet has none left keeps its own. */
@@ -89,7 +89,7 @@ static void allowances_of_checks(void **state)
     assert_int_equal(take_all(&c, 1, 9, 10, &owned), DHT_CHECKS_BURST);
     assert_int_equal(take_all(&c, 2, 9, 7, &owned), DHT_CHECKS_A_SECOND);
     assert_int_equal(take_all(&c, 2, 10, 7, &owned),
-                     DHT_SUBNET_CHECKS_A_SECOND - DHT_CHECKS_A_SECOND);
+                     DHT_SUBNET_RATES * DHT_CHECKS_A_SECOND - DHT_CHECKS_A_SECOND);
 }
 
 /* Twice the key, four times the work. */
