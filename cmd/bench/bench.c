@@ -4,8 +4,11 @@
 #include "cmd/cmd.h"
 #include "cmd/train/train_job.h"
 #include "cmd/common/outputs.h"
+#include "data/files/file.h"
+#include "data/files/json.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,7 +55,7 @@ static const struct option_row rows[] = {
     { "peer", "SCRIPT", NULL, OPT_PATH(peers.script),
       "also time the Python packages with this script: test/bench/peer.py" },
     { "python", "P", "python3", OPT_PATH(peers.python), "interpreter that runs the script" },
-    { "json", "FILE", NULL, OPT_PATH(json), "write all figures there" },
+    { "json", "FILE", NULL, OPT_PATH(json), "write all figures there, if no section fails" },
     { NULL, NULL, NULL, OPT_TABLE(compute, compute_rows), NULL },
     { 0 },
 };
@@ -112,8 +115,12 @@ static int write_json(const struct bench *b, const char *path)
     json_t *o = json_pack("{s:s, s:i, s:f, s:f, s:f, s:O}", "backend", b->be.note, "threads",
                           b->cores, "peak_float32", b->peak.float32, "peak_bf16", b->peak.bf16,
                           "peak_memory", b->peak.memory, "rows", b->rows);
-    int rc = !o || json_dump_file(o, path, JSON_INDENT(1));
-    if (rc) command_failed("bench", "%s: could not be written", path);
+    char *text = pl_json_text(o, JSON_INDENT(1)); /* NULL also if a row has been left out */
+    struct pl_err err;
+    int rc = text ? pl_file_write(path, text, strlen(text), &err)
+                  : pl_fail(&err, PL_ENOMEM, "%.200s: no memory", path);
+    if (rc) command_failed("bench", "%s", err.text);
+    free(text);
     json_decref(o);
     return rc;
 }
@@ -131,6 +138,7 @@ static int run_bench(int argc, char **argv)
     if (compute_open(&b.be, &b.compute, "bench")) return 1;
     b.cores = b.compute.threads ? (int)b.compute.threads : cores > 0 ? (int)cores : 1;
     b.bf16 = b.compute.precision && !strcmp(b.compute.precision, "bf16");
+    pl_json_begin();
     b.rows = json_array();
     pl_backend_ref(&b.ref);
     if (!b.values) b.values = (size_t)1 << (b.be.alloc == b.ref.alloc ? 22 : 27);
@@ -144,7 +152,7 @@ static int run_bench(int argc, char **argv)
     ask_peers(&b, b.section);
     for (size_t i = 0; i < PL_COUNT(sections); i++)
         if ((b.section < 0 || (size_t)b.section == i) && sections[i](&b)) rc = 1;
-    if (b.json && write_json(&b, b.json)) rc = 1;
+    if (!rc && b.json) rc = write_json(&b, b.json) != 0;
     json_decref(b.rows);
     return rc;
 }

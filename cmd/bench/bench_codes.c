@@ -93,7 +93,7 @@ int bench_codes(struct bench *b)
     c.absmax = pl_alloc(pl_blocks(VALUES, BLOCK), sizeof *c.absmax);
     c.code = pl_alloc(VALUES, 1);
     if (!c.x || !c.absmax || !c.code) {
-        fputs("potluck bench: out of memory\n", stderr);
+        command_failed("bench", "codes: no memory");
         goto done;
     }
     pl_rng_init(&rng, 1, 0);
@@ -139,10 +139,11 @@ static int attention_row(struct bench *b, const char *size, float *x,
     pl_dalle_mask(c, 0, &mask);
     for (int i = 0; i < BEST_OF; i++) {
         double start = bench_now(b), middle;
-        if (b->be.attention(o, lse, x, 1, n, c->H, c->d, &mask, NULL)) return 1;
+        int rc = b->be.attention(o, lse, x, 1, n, c->H, c->d, &mask, NULL);
+        if (rc) return rc;
         middle = bench_now(b);
-        if (b->be.attention_backward(dqkv, dout, x, o, lse, 1, n, c->H, c->d, &mask, NULL))
-            return 1;
+        rc = b->be.attention_backward(dqkv, dout, x, o, lse, 1, n, c->H, c->d, &mask, NULL);
+        if (rc) return rc;
         took[0] = fmin(took[0], middle - start);
         took[1] = fmin(took[1], bench_now(b) - middle);
     }
@@ -177,10 +178,12 @@ int bench_attention(struct bench *b)
         float *x;
         if (!b->chosen[i] || pl_dalle_config_named(&c, bench_sizes[i].name, NULL)) continue;
         n = (size_t)pl_dalle_positions(&c) * (size_t)(8 * c.H * c.d + c.H);
-        if (!(x = pl_alloc(n, sizeof *x))) return 1;
+        if (!(x = pl_alloc(n, sizeof *x)))
+            return command_failed("bench", "attention: no memory for size %s", bench_sizes[i].name);
         pl_rng_init(&rng, 1, 0);
         for (size_t k = 0; k < n; k++) x[k] = (float)pl_rng_normal(&rng);
-        rc = attention_row(b, bench_sizes[i].name, x, &c);
+        if ((rc = attention_row(b, bench_sizes[i].name, x, &c)))
+            command_failed("bench", "attention: %s", pl_status_name(rc));
         pl_free(x);
     }
     return rc;

@@ -157,7 +157,7 @@ class Trial:
                 return "leaks: " + re.search(r"(?s)(Direct|Indirect) leak.*?(?=\n\n)", found)[0]
         return None
 
-    def wrong_talk(self, done, hit):
+    def wrong_talk(self, done, what):
         """The same of a command that talks to others."""
         name = self.scenario.arguments[0]
         if done.returncode < 0:
@@ -174,7 +174,7 @@ class Trial:
             return "exit status 1 without a line"
         found = contents(self.folder)
         for file, value in found.items():
-            if not self.is_drawn(file) and value not in self.allowed.get(file, ()):
+            if not self.is_drawn(file) and value not in self.allowed.get(file, ()) and (file in self.allowed or what != "unlink"):
                 return f"{file} is damaged" if file in self.allowed else f"leaves {file}"
         missing = [file for file in self.before if file not in found and not self.is_drawn(file)]
         if missing:
@@ -229,7 +229,7 @@ class Trial:
         global passed, failed
         try:
             done, _, hit, what = self.inject(kind, at, lasts, trace)
-            why = self.wrong_talk(done, hit) if self.talks else self.wrong(done, kind, hit, what)
+            why = self.wrong_talk(done, what) if self.talks else self.wrong(done, kind, hit, what)
             why = why or self.leaked()
         except subprocess.TimeoutExpired:
             done, what, why = None, "", f"hangs for {LIMIT} s"
