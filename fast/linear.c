@@ -5,7 +5,8 @@
  * in order: their boundaries depend on the sizes alone.
  *
  * With a few rows (generation) the GEMM only reads W once, and packing W would cost more than
- * multiplying: these go to gemm_skinny.c. */
+ * multiplying: these go to gemm_skinny.c. In bfloat16 the panels that packed_weights.c keeps have
+ * half as many bytes. */
 #include "fast.h"
 #include "vector_math.h"
 
@@ -144,7 +145,8 @@ static int gemm(int ta, int tb, int m, int n, int k, const float *a, int lda, co
 
 int fast_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
-    if (M <= FAST_SKINNY_ROWS && fast_gemm_skinny(y, x, W, b, M, K, N)) return PL_OK;
+    int by_bf16 = fast_bf16() && fast_has_bf16();
+    if (M <= FAST_SKINNY_ROWS && !by_bf16 && fast_gemm_skinny(y, x, W, b, M, K, N)) return PL_OK;
     return gemm(0, 1, M, N, K, x, K, W, K, b, 0, y);
 }
 

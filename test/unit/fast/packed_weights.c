@@ -132,6 +132,23 @@ static void assert_same_products(struct twins *t)
     assert_memory_equal(t->h[0], t->h[1], (size_t)M * 2 * D * sizeof(float));
 }
 
+/* A token's values are the same bits, however many pictures are drawn at a time. */
+static void test_one_row_equals_one_of_many(void **state)
+{
+    struct twins t;
+    begin(&t);
+    if (!strstr(t.be.note, "bf16 by")) {
+        end(&t);
+        skip();
+    }
+    for (int m = 1; m <= 16; m += 5) {
+        assert_int_equal(t.be.linear(t.y[0], t.x, t.kept, NULL, M, D, N), PL_OK);
+        assert_int_equal(t.be.linear(t.y[1], t.x, t.kept, NULL, m, D, N), PL_OK);
+        assert_memory_equal(t.y[0], t.y[1], (size_t)m * N * sizeof(float));
+    }
+    end(&t);
+}
+
 static struct pl_moments moments_in(float *m)
 {
     return (struct pl_moments){ .value = { m, m + SIZE }, .block = 64 };
@@ -237,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_packed_once_until_written),
         cmocka_unit_test(test_copies_are_bounded),
         cmocka_unit_test(test_written_weights_are_packed_again),
+        cmocka_unit_test(test_one_row_equals_one_of_many),
         cmocka_unit_test(test_threads_share_a_copy),
         cmocka_unit_test(test_freed_parameters_are_forgotten),
     };
