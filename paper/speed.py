@@ -4,7 +4,8 @@
     speed.py add NAME FILE MACHINE COMMAND     stores a bench's FILE under NAME, with today's date and the commit
 
 A table stands below the line `<!-- speed NAME [NAME ...] -->`, and all its lines begin with |. Training steps have a line for each
-run. VQGAN and CLIP have one for each precision: the best time of all runs, and PyTorch's.
+run. VQGAN and CLIP have one for each precision: the best time of all runs, and PyTorch's. Drawing has one for each run. The line
+above a table names the machine, date and commit of its runs.
 """
 import datetime
 import json
@@ -15,8 +16,9 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 STORE = HERE / "speed.json"
-HEAD = ["| size | operands | ms a sample | GF/s | share of the roof | times ref | PyTorch, ms | ratio |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+HEAD = ["| size | operands | ms a sample | GF/s | of them asked for | share of the roof | times ref | PyTorch, ms | ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+DRAW_HEAD = ["| size | operands | images at a time | s an image | of memory's bandwidth | bound, s |", "| --- | --- | --- | --- | --- | --- |"]
 
 
 PICTURES_HEAD = ["| part | operands | ms | PyTorch, ms | ratio |", "| --- | --- | --- | --- | --- |"]
@@ -37,7 +39,9 @@ def steps(run):
         peer = row.get("peer_s")
         yield "| " + " | ".join([
             f"{row['size']}, {row['activations']}", precision, digits(1e3 * row["sample_s"]),
-            digits(1e-9 * row["flops"] / row["sample_s"]), f"{100 * row['of_roofline']:.0f} %",
+            digits(1e-9 * row["flops"] / row["sample_s"]),
+            f"{100 * row['flops_asked'] / row['flops']:.0f} %" if "flops_asked" in row else "",
+            f"{100 * row['of_roofline']:.0f} %",
             f"{reference / row['sample_s']:.0f}x", digits(1e3 * peer) if peer else "not measured",
             f"{peer / row['sample_s']:.1f}x" if peer else ""]) + " |"
 
@@ -55,7 +59,22 @@ def pictures(runs):
                f"{min(peer) / min(ours):.2f}x |")
 
 
+def drawing(run):
+    """The rows of drawing: the bound is what reading weights and the cache takes at the bandwidth measured in the same run."""
+    for row in run["bench"]["rows"]:
+        yield (f"| {row['size']} | {run['precision']} | {row['images']} | {digits(row['picture_s'])} | "
+               f"{100 * row['bound_s'] / row['picture_s']:.0f} % of {1e-9 * run['bench']['peak_memory']:.0f} GB/s | "
+               f"{digits(row['bound_s'])} |")
+
+
+def source(runs):
+    """Machine, date and commit, once each."""
+    return "Measured on " + "; ".join(dict.fromkeys(f"{run['machine']}, {run['date']}, commit {run['commit']}" for run in runs)) + ":"
+
+
 def table(stored, names):
+    if stored[names[0]]["bench"]["rows"][0]["section"] == "draw":
+        return DRAW_HEAD + [line for name in names for line in drawing(stored[name])]
     if stored[names[0]]["bench"]["rows"][0]["section"] == "pictures":
         return PICTURES_HEAD + list(pictures(stored[name] for name in names))
     lines = list(HEAD)
@@ -63,7 +82,7 @@ def table(stored, names):
         lines += steps(stored[name])
     run = stored[names[0]]
     peaks = run["bench"]["peak_float32"], run["bench"].get("peak_bf16", 0)
-    lines.append(f"| | | | | roof: {1e-9 * peaks[0]:.0f} GF/s in float32, {1e-9 * peaks[1]:,.0f} in bfloat16 | | | |")
+    lines.append(f"| | | | | | roof: {1e-9 * peaks[0]:.0f} GF/s in float32, {1e-9 * peaks[1]:,.0f} in bfloat16 | | | |")
     return lines
 
 
@@ -73,6 +92,8 @@ def write(path):
     for i in [i for i, line in enumerate(lines) if line.startswith("<!-- speed ")][::-1]:
         names = re.fullmatch(r"<!-- speed ([\w ]+) -->", lines[i])[1].split()
         start = next(k for k in range(i, len(lines)) if lines[k].startswith("|"))
+        lines[i + 1:start] = ["", source([stored[name] for name in names]), ""]
+        start = i + 4
         end = next(k for k in range(start, len(lines)) if not lines[k].startswith("|"))
         lines[start:end] = table(stored, names)
     path.write_text("\n".join(lines))
