@@ -104,6 +104,14 @@ static void a_folder(void **state)
     assert_int_equal(c.count, 1);
     assert_string_equal(c.caption[0], "from JSON");
     pl_captions_clear(&c);
+    /* Python's reader, too, takes the last of equal keys; a caption goes before a text. */
+    put("in/metadata.jsonl", "{\"file_name\": \"a.png\", \"text\": \"t\", \"caption\": \"c\", "
+                             "\"file_name\": \"b.png\", \"caption\": \"last\"}\n");
+    assert_int_equal(pl_captions_read(&c, at("in"), &err), PL_OK);
+    assert_int_equal(c.count, 1);
+    assert_string_equal(c.path[0], at("in/b.png"));
+    assert_string_equal(c.caption[0], "last");
+    pl_captions_clear(&c);
     put("in/metadata.jsonl", "{\"file_name\": \"b.png\"}\n");
     assert_int_equal(pl_captions_read(&c, at("in"), &err), PL_EFORMAT);
     put("in/captions.tsv", "b.png\tfrom the list\n");

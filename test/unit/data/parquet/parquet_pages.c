@@ -230,7 +230,9 @@ struct table {
     size_t wrong_crc;           /* of this page, counted from 1 */
     int64_t rows, chunk_values; /* -1: as many as rows */
     int64_t begin, chunk_bytes; /* where its pages lie; 0: where they do */
-    const char *elsewhere;      /* the file of the column chunk; NULL: this one */
+    int has_dictionary;         /* the chunk names where its dictionary lies */
+    int64_t dictionary;
+    const char *elsewhere; /* the file of the column chunk; NULL: this one */
     size_t pages;
     struct page page[6];
 };
@@ -286,6 +288,7 @@ static void put_file(struct pl_buffer *b, const struct table *t)
     pl_thrift_put_i64(b, &meta, 5, t->chunk_values == -1 ? t->rows : t->chunk_values);
     pl_thrift_put_i64(b, &meta, 7, t->chunk_bytes ? t->chunk_bytes : (int64_t)end - 4);
     pl_thrift_put_i64(b, &meta, 9, t->begin ? t->begin : 4);
+    if (t->has_dictionary) pl_thrift_put_i64(b, &meta, 11, t->dictionary);
     pl_thrift_put_stop(b);
     pl_thrift_put_stop(b);
     pl_thrift_put_i64(b, &group, 3, t->rows);
@@ -698,6 +701,77 @@ static void chunks_lie_within_the_file(void **state)
     }
 }
 
+/* A dictionary in front of the values is where the chunk begins. Some writers say 0 for none, and an
+ * offset behind the values has no meaning. */
+static void chunks_begin_with_their_dictionary(void **state)
+{
+    static const struct {
+        int64_t offset;
+        int rc;
+    } cases[] = { { 4, PL_ENOTFOUND }, { 0, PL_ENOTFOUND },         { -5, PL_ENOTFOUND },
+                  { 5, PL_ENOTFOUND }, { INT64_MAX, PL_ENOTFOUND }, { 3, PL_EFORMAT },
+                  { 1, PL_EFORMAT } };
+    struct table t = TABLE(PARQUET_INT32, 1, PAGE(PAGE_DATA, 1, PLAIN, "\7\0\0\0"));
+    t.has_dictionary = 1;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        t.dictionary = cases[i].offset;
+        if (read_table(&t, 0, v, &rows) != cases[i].rc) fail_msg("case %zu: %s", i, err.text);
+        assert_int_equal(rows, cases[i].rc == PL_ENOTFOUND);
+        if (rows) assert_int_equal(v[0].integer, 7);
+        else check_message("a column chunk outside the file");
+    }
+    /* The values' own offset is passed over, then: the pages follow the dictionary. */
+    t.begin = 6;
+    t.dictionary = 4;
+    assert_int_equal(read_table(&t, 0, v, &rows), PL_ENOTFOUND);
+    assert_int_equal(rows, 1);
+}
+
+/* A footer with this many lists of key-value metadata, each of `count` empty entries of a type. */
+static int open_metas(int lists, size_t count, int type)
+{
+    struct pl_buffer b = { 0 };
+    struct pl_source *source;
+    struct parquet *p;
+    int last = 0, root = 0, leaf = 0;
+    pl_buffer_add(&b, "PAR1", 4);
+    pl_thrift_put_list(&b, &last, 2, THRIFT_STRUCT, 2);
+    pl_thrift_put_string(&b, &root, 4, "schema");
+    pl_thrift_put_i32(&b, &root, 5, 1);
+    pl_thrift_put_stop(&b);
+    pl_thrift_put_i32(&b, &leaf, 1, PARQUET_INT32);
+    pl_thrift_put_i32(&b, &leaf, 3, 0);
+    pl_thrift_put_string(&b, &leaf, 4, "x");
+    pl_thrift_put_stop(&b);
+    pl_thrift_put_i64(&b, &last, 3, 0);
+    pl_thrift_put_list(&b, &last, 4, THRIFT_STRUCT, 0);
+    for (; lists; lists--) {
+        pl_thrift_put_list(&b, &last, 5, type, count);
+        for (size_t i = 0; i < count; i++) pl_thrift_put_stop(&b);
+    }
+    pl_thrift_put_stop(&b);
+    pl_buffer_le32(&b, (uint32_t)(b.bytes - 4));
+    pl_buffer_add(&b, "PAR1", 4);
+    assert_int_equal(pl_source_memory(&source, "test", b.data, b.bytes, &err), PL_OK);
+    int rc = pl_parquet_open(&p, source, &err);
+    if (!rc) assert_int_equal(p->metas, count);
+    pl_parquet_close(p);
+    pl_source_close(source);
+    pl_buffer_clear(&b);
+    return rc;
+}
+
+static void metadata_has_a_limit(void **state)
+{
+    assert_int_equal(open_metas(1, 0, THRIFT_STRUCT), PL_OK);
+    assert_int_equal(open_metas(1, 0, THRIFT_I64), PL_OK);
+    assert_int_equal(open_metas(1, 4096, THRIFT_STRUCT), PL_OK);
+    assert_int_equal(open_metas(1, 4097, THRIFT_STRUCT), PL_EFORMAT);
+    assert_int_equal(open_metas(1, 1, THRIFT_I64), PL_EFORMAT);
+    assert_int_equal(open_metas(2, 1, THRIFT_STRUCT), PL_EFORMAT);
+    check_message("key-value metadata listed twice");
+}
+
 /* Files of before 2018 name a text by its converted type alone: 0 is UTF8, 1 is MAP. */
 static void texts_of_older_files(void **state)
 {
@@ -759,6 +833,8 @@ int main(void)
         cmocka_unit_test(sizes_of_pages),
         cmocka_unit_test(schemas_have_a_depth),
         cmocka_unit_test(chunks_lie_within_the_file),
+        cmocka_unit_test(chunks_begin_with_their_dictionary),
+        cmocka_unit_test(metadata_has_a_limit),
         cmocka_unit_test(kinds_of_repetition),
         cmocka_unit_test(texts_of_older_files),
     };
