@@ -1,6 +1,7 @@
 /* lab_swarm.c - properties of the swarm on a virtual clock: the time of an all-reduce, the bytes
  * sent, results determined by the seed, a saved swarm that continues, and peers that leave and come
- * back without disagreement among the others. Each is tested with every algorithm. */
+ * back without disagreement among the others. Each is tested with every algorithm.
+ * One long file: all tests share a model and its setups. */
 #include "runtime/lab/lab_swarm_internal.h"
 #include "ref/rng.h"
 #include "runtime/backend_open.h"
@@ -385,6 +386,28 @@ static int64_t applied_by(const struct lab_swarm *s, int peer)
     return lab_is_active(s, peer) ? (int64_t)s->peer[peer].clock.applied : -1;
 }
 
+/* Memory does not grow with the run: what every peer has applied is freed. */
+static void messages_end_when_all_have_applied_them(void **state)
+{
+    (void)state;
+    for (int a = 0; pl_outer_at(a); a++) {
+        struct lab_setup setup = setup_of(pl_outer_at(a), 3);
+        struct lab_model model = model_of(0);
+        struct lab_swarm *s = open_swarm(&setup, &model, NULL);
+        run_to_end(s);
+        uint64_t least = UINT64_MAX;
+        for (int k = 0; k < 3; k++)
+            if (s->peer[k].clock.applied < least) least = s->peer[k].clock.applied;
+        assert_true(least > 0);
+        for (size_t i = 0; i < s->exchanges; i++)
+            if (s->exchange[i]->plain.number < least && !s->exchange[i]->plain.under_way)
+                fail_msg("%s: %llu is kept, all have applied %llu", setup.algorithm->name,
+                         (unsigned long long)s->exchange[i]->plain.number,
+                         (unsigned long long)least);
+        lab_swarm_close(s);
+    }
+}
+
 /* Peers that have applied as many exchanges have the same parameters, bit for bit, at any moment,
  * whenever a peer leaves and comes back. */
 static void peers_agree_while_others_leave_and_return(void **state)
@@ -491,6 +514,7 @@ int main(void)
         cmocka_unit_test(a_seed_decides_everything),
         cmocka_unit_test(each_trains_and_time_adds_up),
         cmocka_unit_test(peers_agree_while_others_leave_and_return),
+        cmocka_unit_test(messages_end_when_all_have_applied_them),
         cmocka_unit_test(a_saved_swarm_goes_on),
         cmocka_unit_test(a_swarm_without_peers_says_so),
     };

@@ -148,6 +148,23 @@ static void its_own_values(void **state)
         }
 }
 
+/* All memory is there before the first sender: a part whose decoding began does not fail for want of
+ * memory. Where messages are added as they are, on the host, none is taken. */
+static void what_is_reserved(void **state)
+{
+    for (int device = 0; device <= 1; device++)
+        for (int decodes = 0; decodes <= 1; decodes++) {
+            struct pl_reducer r = { 0 };
+            pl_backend_ref(&be);
+            if (device) be.host_alloc = host_alloc, be.host_free = host_free;
+            assert_int_equal(pl_reducer_reserve(&r, &be, N, SENDERS, decodes), PL_OK);
+            assert_true(r.pending_capacity >= SENDERS);
+            assert_true(!r.sum == !(device || decodes));
+            assert_true(!r.values == !r.sum && !r.delta == !r.sum);
+            pl_reducer_clear(&r);
+        }
+}
+
 static void what_is_refused(void **state)
 {
     static const double weights[] = { -1e-9, -1, INFINITY, NAN };
@@ -182,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_is_answered),
         cmocka_unit_test(its_own_values),
+        cmocka_unit_test(what_is_reserved),
         cmocka_unit_test(what_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
