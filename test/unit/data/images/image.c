@@ -158,6 +158,12 @@ static void damaged_files(void **state)
                 assert_string_equal(err.text, "test: damaged JPEG: the file ends too early");
             free(cut);
         }
+        if (format == 1) { /* whole rows, but another marker where the file ends */
+            ((uint8_t *)data)[bytes - 1] = 1;
+            assert_int_not_equal(pl_image_decode(&back, data, bytes, "test", &err), PL_OK);
+            assert_string_equal(err.text, "test: damaged JPEG: the file ends too early");
+            ((uint8_t *)data)[bytes - 1] = 0xD9;
+        }
         for (size_t i = 0; i < bytes; i++) {
             ((uint8_t *)data)[i] ^= 0x55;
             if (!pl_image_decode(&back, data, bytes, "test", &err)) pl_image_clear(&back);

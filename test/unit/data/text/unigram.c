@@ -295,6 +295,69 @@ static void fields_that_do_not_fit(void **state)
     }
 }
 
+/* The fields of a piece, of the trainer's section and of the normaliser's: each of its wire type, and
+ * none cut by the end of what holds it. */
+static void fields_within_sections(void **state)
+{
+    static const struct {
+        unsigned section;
+        const char *bytes;
+        size_t n;
+        const char *because;
+    } cases[] = {
+#define WITHIN(section, text, because) { section, text, sizeof(text) - 1, because }
+        WITHIN(1, "\x0A\x01z\x15\x00\x00\x00", "piece's fields do not fit"),
+        WITHIN(1, "\x0A\x01z\x18", "piece's fields do not fit"),
+        WITHIN(1, "\x0A\x02z", "piece's fields do not fit"),
+        WITHIN(1, "\x08\x01", "piece's field has the wrong wire type"),
+        WITHIN(1, "\x0A\x01z\x10\x01", "piece's field has the wrong wire type"),
+        WITHIN(1, "\x0A\x01z\x1D\x01\x00\x00\x00", "piece's field has the wrong wire type"),
+        WITHIN(1, "", "an empty piece"),
+        WITHIN(1, "\x0A\x00", "an empty piece"),
+        WITHIN(2, "\x18", "trainer's fields do not fit"),
+        WITHIN(2, "\x1A\x00", "not a unigram model"),
+        WITHIN(3, "\x18", "normaliser's fields do not fit"),
+        WITHIN(3, "\x10\x01", "normaliser's field has the wrong wire type"),
+        WITHIN(3, "\x1A\x00", "normaliser's field has the wrong wire type"),
+        WITHIN(3, "\x22\x00", "normaliser's field has the wrong wire type"),
+        WITHIN(3, "\x2A\x00", "normaliser's field has the wrong wire type"),
+    };
+    static struct bytes b;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        b.n = 0;
+        add_pieces(&b);
+        add_field(&b, cases[i].section, cases[i].bytes, cases[i].n);
+        refuse(&b, cases[i].because);
+    }
+    for (char section = 1; section <= 3; section++) { /* as a number, not as bytes */
+        b.n = 0;
+        add_pieces(&b);
+        add(&b, &(char){ (char)(section << 3) }, 1);
+        add(&b, "\x01", 1);
+        refuse(&b, "a section has the wrong wire type");
+    }
+}
+
+/* A piece has at most 512 bytes. */
+static void pieces_have_a_length(void **state)
+{
+    for (size_t n = 511; n <= 513; n++) {
+        static struct bytes b;
+        char text[514] = { 0 };
+        struct unigram *u;
+        memset(text, 'z', n);
+        b.n = 0;
+        add_pieces(&b);
+        add_piece(&b, text, -1, SPIECE_NORMAL);
+        if (n > 512) {
+            refuse(&b, "a piece above 512 bytes");
+            continue;
+        }
+        assert_int_equal(pl_unigram_read(&u, b.at, b.n, "model", NULL), PL_OK);
+        pl_unigram_close(u);
+    }
+}
+
 /* An unknown character costs 10 more than the least likely piece, here "bc". */
 static void unknown_character_has_a_cost(void **state)
 {
@@ -380,6 +443,8 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(unknown_fields),
         cmocka_unit_test(fields_that_do_not_fit),
+        cmocka_unit_test(fields_within_sections),
+        cmocka_unit_test(pieces_have_a_length),
         cmocka_unit_test(unknown_character_has_a_cost),
         cmocka_unit_test(scores_are_rounded),
         cmocka_unit_test(the_price_is_rounded),
