@@ -5,6 +5,7 @@
 #include "net/http/dashboard/dashboard.h"
 #include "net/libp2p/muxing/multistream.h"
 #include "net/libp2p/muxing/yamux.h"
+#include "net/libp2p/peer/multiaddr.h"
 #include "net/libp2p/peer/peerstore.h"
 #include "net/libp2p/protocols/identify.h"
 #include "net/libp2p/protocols/kad.h"
@@ -42,6 +43,25 @@ static int identities(void)
     bytes_clear(&file);
     bytes_clear(&record);
     return rc;
+}
+
+/* What cannot be read is a mistake of who wrote it, never a lack of memory. */
+static void addresses_need_no_memory(void **state)
+{
+    struct multiaddr a;
+    struct multiaddr_target t;
+    char text[MULTIADDR_TEXT_MAX];
+    (void)state;
+    fail_at = calls = 0;
+    int rc = multiaddr_from_text(&a, "/dns4/host/tcp/1", &err);
+    if (!rc) rc = multiaddr_add_peer(&a, &me.id);
+    if (!rc) rc = multiaddr_target(&t, &a);
+    multiaddr_text(text, &a);
+    fail_at = -1;
+    assert_int_equal(rc, PL_OK);
+    assert_int_equal(calls, 0);
+    assert_true(peer_id_equal(&t.peer, &me.id));
+    assert_memory_equal(text, "/dns4/host/tcp/1/p2p/12D3", 25);
 }
 
 static int messages_of_peers(void)
@@ -266,7 +286,7 @@ int main(void)
         EACH_FAILING(known_peers, 0), EACH_FAILING(noise, 0),
         EACH_FAILING(tls, 0),         EACH_FAILING(negotiations, 0),
         EACH_FAILING(muxing, 0),      EACH_FAILING(lists, 0),
-        EACH_FAILING(a_page, 0),
+        EACH_FAILING(a_page, 0),      cmocka_unit_test(addresses_need_no_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
