@@ -260,7 +260,8 @@ static int run_dht(int argc, char **argv)
     if (options_parse(&command_dht, &o, argc, argv, &words, &status)) return status;
     if (check(&o, words, argv)) return 2;
     status = 1;
-    if (o.owner && !rsa_key_make(&key, &err)) validators.key = &key;
+    if (o.owner && rsa_key_make(&key, &err)) return command_failed("dht", "--owner: %s", err.text);
+    if (o.owner) validators.key = &key;
     struct swarm_options swarm = {
         .cmd = "dht", .join = o.join.item, .join_count = o.join.count, .validators = &validators
     };
