@@ -126,13 +126,16 @@ static double sender_given_up(const struct world *w, const struct meeting *g, si
 }
 
 /* A lost reducer makes the round fail, once its silence has been noticed: after the longest patience
- * with a reducer (averager_round.c). For a lost peer that only sends the others wait, and then
+ * with a reducer (averager_round.c), which for each member begins with its own first part. The next
+ * group waits for the last of them. For a lost peer that only sends the others wait, and then
  * continue. */
 void world_lose_member(struct world *w, struct meeting *g, size_t i, int silent)
 {
     if (g->over || g->failed || g->ends <= w->now) return;
     g->failed = g->fraction[i] > 0;
-    if (g->failed) g->ends = w->now + (silent ? SENDER_TIMEOUT + RELIABILITY_SILENCE : 0.2);
+    if (g->failed)
+        g->ends = silent ? fmax(g->began, w->now) + SENDER_TIMEOUT + RELIABILITY_SILENCE
+                         : w->now + 0.2;
     else if (silent) g->ends = fmax(g->ends, sender_given_up(w, g, i));
     else return;
     if (g->ends > g->limit) {
