@@ -9,9 +9,9 @@ usage: grid.py POTLUCK [--trainers N] [--idle N] [--pace N] [--steps N] [--full 
 that a trainer lives on average; --limit: it ends so long after the trainers have started, with the
 steps that there are. A third of the trainers accept no connections; three in ten die without a word:
 they freeze. Prints one line: how long averaging took behind the first peer's last batch until 95 % of
-the peers were done, and why rounds failed in the steps that took longer than a silent reducer is
-waited for; rounds and groups; the processor time, and how long a trainer waited for a core in each
-step. Not a test. Compare with
+the peers were done; for the steps that took longer than a silent sender is waited for, when which
+groups ended: [s, size, peers]; rounds and groups; the processor time, and how long a trainer waited
+for a core in each step. Not a test. Compare with
   build/simulate --peers TRAINERS TENSORS FULL LIFE
 where TENSORS are soak.SHAPES' sizes, with commas: they decide how many peers of a group reduce.
 """
@@ -23,7 +23,6 @@ import json
 import math
 import os
 import random
-import re
 import resource
 import signal
 import subprocess
@@ -38,7 +37,7 @@ import soak  # noqa: E402
 NEARLY_ALL = 0.95
 CLIENTS, SILENT = 1 / 3, 0.3
 BATCHES = (1, 5)  # s that a local batch takes
-LONG = 15  # s that a silent reducer is waited for (net/hivemind/training/training.c)
+LONG = 15  # s that a silent sender is waited for (net/hivemind/training/training.c)
 
 
 class Trainer:
@@ -59,7 +58,7 @@ class Trainer:
             except json.JSONDecodeError:  # killed within a line
                 return
             if event["event"] in ("epoch", "loaded", "ready"):
-                self.events.append({k: event.get(k) for k in ("event", "time", "epoch", "peers", "round_status", "round_peers", "seconds", "why")})
+                self.events.append({k: event.get(k) for k in ("event", "time", "epoch", "peers", "round_status", "round_peers", "seconds")})
 
     def waited(self):
         """Seconds that its threads were ready to run and waited for a core."""
@@ -76,7 +75,7 @@ class Trainer:
 
 def figures(trainers, first, last):
     """Of each epoch between these: behind the first peer's last batch, until nearly all were done."""
-    took, groups, failed, rounds, reasons = [], [], 0, 0, []
+    took, groups, failed, rounds, long = [], [], 0, 0, []
     for epoch in range(first, last + 1):
         done = [e for t in trainers for e in t.events if e["event"] == "epoch" and e["epoch"] == epoch]
         if not done:
@@ -84,13 +83,15 @@ def figures(trainers, first, last):
         ends = sorted(e["time"] for e in done)
         took.append(ends[int(NEARLY_ALL * (len(ends) - 1))] - min(e["time"] - e["seconds"] for e in done))
         if took[-1] > LONG:
-            reasons.append(collections.Counter(re.sub(r"\b(Qm|12D3Koo)\w+", "PEER", e["why"] or "") for e in done).most_common(3))
+            begun = min(e["time"] - e["seconds"] for e in done)
+            ended = collections.Counter((round(e["time"] - begun), e["round_peers"]) for e in done)
+            long.append([[*key, peers] for key, peers in sorted(ended.items())])
         groups += [e["round_peers"] for e in done if e["round_status"] == 0]
         failed += sum(e["round_status"] != 0 for e in done)
         rounds += len(done)
     # As many groups as there are members, each counted by its own size.
     mean = len(groups) / sum(1 / g for g in groups) if groups else 0
-    return {"steps": len(took), "averaging_s": [round(t, 1) for t in took], "reasons": reasons, "rounds": rounds, "failed": round(failed / max(1, rounds), 4), "group": round(mean, 1)}
+    return {"steps": len(took), "averaging_s": [round(t, 1) for t in took], "long": long, "rounds": rounds, "failed": round(failed / max(1, rounds), 4), "group": round(mean, 1)}
 
 
 def main():
