@@ -18,7 +18,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 STORE = HERE / "speed.json"
 HEAD = ["| size | operands | ms a sample | GF/s | of them asked for | share of the roof | times ref | PyTorch, ms | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-DRAW_HEAD = ["| size | operands | images at a time | s an image | of memory's bandwidth | bound, s |", "| --- | --- | --- | --- | --- | --- |"]
+DRAW_HEAD = ["| size | operands | images at a time | ms an image | bound, ms | bandwidth | without KV cache, ms |",
+             "| --- | --- | --- | --- | --- | --- | --- |"]
+ATTENTION_HEAD = ["| size | pass | ms | PyTorch, ms | ratio |", "| --- | --- | --- | --- | --- |"]
+CODES_HEAD = ["| part | 10⁹ elements/s | times ref | in Python, in the same run | ratio |", "| --- | --- | --- | --- | --- |"]
+CODES = 2 ** 20  # elements, in cmd/bench/bench_codes.c
 
 
 PICTURES_HEAD = ["| part | operands | ms | PyTorch, ms | ratio |", "| --- | --- | --- | --- | --- |"]
@@ -62,9 +66,25 @@ def pictures(runs):
 def drawing(run):
     """The rows of drawing: the bound is what reading weights and the cache takes at the bandwidth measured in the same run."""
     for row in run["bench"]["rows"]:
-        yield (f"| {row['size']} | {run['precision']} | {row['images']} | {digits(row['picture_s'])} | "
-               f"{100 * row['bound_s'] / row['picture_s']:.0f} % of {1e-9 * run['bench']['peak_memory']:.0f} GB/s | "
-               f"{digits(row['bound_s'])} |")
+        uncached = row.get("uncached_s")
+        yield (f"| {row['size']} | {run['precision']} | {row['images']} | {digits(1e3 * row['picture_s'])} | "
+               f"{digits(1e3 * row['bound_s'])} | {1e-9 * run['bench']['peak_memory']:.0f} GB/s | "
+               f"{digits(1e3 * uncached) if uncached else 'not measured'} |")
+
+
+def attention(run):
+    for row in run["bench"]["rows"]:
+        both = "forward and backward" if row["backward"] else "forward"
+        yield (f"| {row['size']} | {both} | {1e3 * row['be_s']:.3f} | {1e3 * row['peer_s']:.2f} | "
+               f"{row['peer_s'] / row['be_s']:.1f}x |")
+
+
+def codes(run):
+    """Quantization and LAMB; not every part has a package to compare with."""
+    for row in run["bench"]["rows"]:
+        rate, peer = 1e-9 * CODES / row["be_s"], row.get("peer_s")
+        theirs = f"{1e-9 * CODES / peer:.3f} ({row['peer']}) | {peer / row['be_s']:.1f}x" if peer else "not measured |"
+        yield f"| {row['what']} | {rate:.2f} | {row['ref_s'] / row['be_s']:.0f}x | {theirs} |"
 
 
 def source(runs):
@@ -73,9 +93,11 @@ def source(runs):
 
 
 def table(stored, names):
-    if stored[names[0]]["bench"]["rows"][0]["section"] == "draw":
-        return DRAW_HEAD + [line for name in names for line in drawing(stored[name])]
-    if stored[names[0]]["bench"]["rows"][0]["section"] == "pictures":
+    section = stored[names[0]]["bench"]["rows"][0]["section"]
+    for name, head, rows in (("draw", DRAW_HEAD, drawing), ("attention", ATTENTION_HEAD, attention), ("codes", CODES_HEAD, codes)):
+        if section == name:
+            return head + [line for run in names for line in rows(stored[run])]
+    if section == "pictures":
         return PICTURES_HEAD + list(pictures(stored[name] for name in names))
     lines = list(HEAD)
     for name in names:
