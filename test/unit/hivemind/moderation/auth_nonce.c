@@ -30,6 +30,8 @@ static void one_key(void **state)
     assert_int_equal(take("a", "ann", 1u << 30, 0), PL_EAGAIN);
     assert_true(flood("b", "bob", AUTH_NONCES_MAX, 0) > 10000);
     assert_true(flood("c", "ann", 1000, 0) == 1000); /* a peer of the same user */
+    /* Nonces that were forgotten count no longer, neither for the key nor for its user. */
+    assert_int_equal(flood("a", "ann", AUTH_NONCES_MAX, AUTH_NONCE_LIFE + 1), first);
     auth_nonces_clear(&table);
 }
 

@@ -57,6 +57,18 @@ static void the_first_to_end_is_forgotten(void **state)
         struct peer_id other = numbered(i);
         assert_int_equal(bans_has(&b, 300, &other), i != BANS_MAX - 1);
     }
+    for (int at = 0; at < BANS_MAX; at++) { /* wherever it is in the table */
+        memset(&b, 0, sizeof b);
+        for (int i = 0; i < BANS_MAX; i++) {
+            struct peer_id other = numbered(i);
+            bans_add(&b, i == at ? 299 : 300, &other);
+        }
+        bans_add(&b, 300, &last);
+        for (int i = 0; i <= BANS_MAX; i++) {
+            struct peer_id other = numbered(i);
+            assert_int_equal(bans_has(&b, 300, &other), i != at);
+        }
+    }
 }
 
 int main(void)

@@ -65,6 +65,20 @@ static void sum_travels_as_a_record(void **state)
     bytes_clear(&out);
 }
 
+/* A part has no more clients than peers. */
+static void clients_are_among_the_peers(void **state)
+{
+    for (uint32_t clients = 4; clients <= 6; clients++) {
+        struct progress_record sum = sum_of(0xabcd, 1, 1, 5), got;
+        struct bytes out = { 0 };
+        sum.clients = clients;
+        assert_int_equal(progress_write(&out, &sum), PL_OK);
+        assert_int_equal(progress_read(&got, bytes_at(&out), bytes_length(&out), NULL), PL_OK);
+        assert_true(got.peers == 5 && got.clients == (clients < 5 ? clients : 5));
+        bytes_clear(&out);
+    }
+}
+
 /* An ID that only looks like a part's is a peer's. */
 static void odd_parts_are_peers(void **state)
 {
@@ -276,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_follow_the_size),
         cmocka_unit_test(sum_travels_as_a_record),
+        cmocka_unit_test(clients_are_among_the_peers),
         cmocka_unit_test(odd_parts_are_peers),
         cmocka_unit_test(sums_of_sums_count_all),
         cmocka_unit_test(only_the_parts_own_records),

@@ -1,6 +1,7 @@
 /* dht_quota.c - how many bytes each peer and each subnet has stored: charged and released to the
  * byte, both limits at n and n + 1, and no memory of those who have nothing. */
 #include "net/hivemind/records/dht_quota.h"
+#include "net/hivemind/records/dht_store.h"
 #include "ref/rng.h"
 #include "test/unit/unit.h"
 
@@ -84,6 +85,29 @@ static void no_limits(void **state)
     assert_int_equal(q.refused, 1);
 }
 
+/* Who replaces a value holds it: the one before is charged for nothing any more. */
+static void a_value_is_its_writers(void **state)
+{
+    const struct dht_id key = { { 1 } };
+    struct dht_store s;
+    q.peer_max = q.subnet_max = 2000;
+    dht_store_init(&s, DHT_STORE_MAX);
+    s.quota = &q;
+    for (uint64_t peer = 1; peer <= 2; peer++) {
+        uint8_t value[1000] = { 0 };
+        const struct dht_item item = { .value = value,
+                                       .n = sizeof value,
+                                       .expiration = 50 + (double)peer,
+                                       .from = origin(peer, 10 * peer) };
+        assert_int_equal(dht_store_put(&s, 0, &key, &item), PL_OK);
+        for (uint64_t other = 1; other <= 2; other++) {
+            size_t left = 2000 - (other == peer ? DHT_RECORD_COST + sizeof value : 0);
+            assert_true(allows(other, 10 * other, left) && !allows(other, 10 * other, left + 1));
+        }
+    }
+    dht_store_clear(&s);
+}
+
 #define PEERS 200
 #define SUBNETS 7
 
@@ -131,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(limits_are_of_a_peer_and_of_a_subnet),
         TEST(no_limits),
+        TEST(a_value_is_its_writers),
         TEST(sums_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
