@@ -186,6 +186,12 @@ int overlap_take_step(struct pl_collaborative *c, struct pl_err *err);
 /* The most peers of a group, and those of a drawn one; 0: groups are not drawn. */
 size_t gather_group_size(const struct pl_collaborative *c);
 int gather_drawn_group(const struct pl_collaborative *c);
+/* 1: healthy peers have equal parameters but for rounding: DeMo's cosine transform may round
+ * differently on other hardware. Their digest keeps distances (progress/digest.h). */
+static inline int gather_is_nearly_equal(const struct pl_collaborative *c)
+{
+    return c->outer.state->algorithm == pl_outer_find("demo");
+}
 
 /* Our message as it travels, behind the digest of our parameters; the caller frees it. */
 uint8_t *gather_message(struct pl_collaborative *c, const struct pl_outer_message *own);

@@ -235,8 +235,9 @@ int collaborative_stepped(struct pl_collaborative *c, const struct step_account 
     c->epoch++;
     /* Reports epoch + 1, and starts averaging parameters in the background. */
     training_advance(c->training, c->host);
-    /* Messages that are gathered hold a digest of their own (optimizer_gather.c). */
-    if (!c->outer.gathers) training_compare(c->training, c->host);
+    /* Messages that are gathered hold a digest of their own (optimizer_gather.c), which no rounding
+     * may change. */
+    if (!c->outer.gathers || gather_is_nearly_equal(c)) training_compare(c->training, c->host);
     collaborative_share(c);
     training_publish(c->training, a->batch_losses, a->batches, a->samples);
     e.seconds = pl_seconds() - a->began;

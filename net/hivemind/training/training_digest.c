@@ -176,7 +176,8 @@ static void compare_here(void *context)
     if (!isfinite(step)) step = 0;
     d->last = *w->digest;
     d->last_epoch = c->own.epoch;
-    count_alone(d, !d->mates, has_last, step);
+    /* Where messages are gathered no later mean would mend what a step alone has changed. */
+    count_alone(d, !d->mates && !c->o.gathers, has_last, step);
     if (c->own.epoch % c->o.average_state_every == 0) d->alone_given = d->alone;
     /* A peer that has stored no digest of the step before by now is late. */
     if (before->mates && !before->task) begin_check(before);

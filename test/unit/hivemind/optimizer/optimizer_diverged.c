@@ -68,7 +68,7 @@ static void open_peer(struct peer *p)
                                               .initial_peers = &p->join,
                                               .initial_peer_count = p->join != NULL };
     const struct pl_collaborative_tensor tensors[] = { { "w", 1, { N }, p->w, 0 } };
-    const int has_local_steps = strcmp(p->algorithm, "gradients") != 0;
+    const int has_local_steps = !pl_outer_find(p->algorithm)->sends_gradients;
     const struct pl_collaborative_options o = {
         .algorithm = p->algorithm,
         .inner_steps = has_local_steps ? INNER : 0,
@@ -90,7 +90,8 @@ static void open_peer(struct peer *p)
  * common: with local steps phi. */
 static void change(struct peer *p)
 {
-    float *x = p->c->outer.state ? pl_outer_get(p->c->outer.state, "phi") : p->c->trainer.value;
+    float *phi = p->c->outer.state ? pl_outer_get(p->c->outer.state, "phi") : NULL;
+    float *x = phi ? phi : p->c->trainer.value;
     for (int i = 0; i < N; i++) x[i] += FAR * (float)(i % 3);
     p->loads = 0; /* it may have begun with a state of the others */
     p->is_changed = 1;
@@ -108,7 +109,7 @@ static int step(struct peer *p, int64_t samples)
 static void *train(void *context)
 {
     struct peer *p = context;
-    const struct timespec nap = { 0, 50000000 };
+    const struct timespec nap = { 0, 250000000 }; /* the digests have to be there in time */
     const int changes = p->number == PEERS - 1;
     int is_known = 0;
     p->rc = step(p, 1);
@@ -169,10 +170,16 @@ static void of_diloco(void **state)
     changed_peer_is_named("diloco");
 }
 
+static void of_demo(void **state)
+{
+    (void)state;
+    changed_peer_is_named("demo");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(of_gradients),
-                                        cmocka_unit_test(of_diloco) };
-    alarm((unsigned)(2 * LIMIT));
+    const struct CMUnitTest tests[] = { cmocka_unit_test(of_gradients), cmocka_unit_test(of_diloco),
+                                        cmocka_unit_test(of_demo) };
+    alarm((unsigned)(3 * LIMIT));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
