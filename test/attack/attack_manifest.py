@@ -50,8 +50,9 @@ false = {
     "its own record with a later expiration": ((key, pack(tag), value, later), False),
     "its own record with another text": ((key, pack(tag), value.replace(b"111111", b"333333"), expiration + 1), False),
     "one of a year": (RecordKey().record(key, plain, time.time() + 3e7), False),
+    "one of 100 kB": (RecordKey().record(key, {**plain, "manifest": plain["manifest"] + b" " * 100000}, later), False),
     # A node does not know that the key is a peer's, so it stores signed records under it; the reader checks them.
-    "one of 100 kB": (RecordKey().record(key, {**plain, "manifest": plain["manifest"] + b" " * 100000}, later), True),
+    "one of 14 kB": (RecordKey().record(key, {**plain, "manifest": plain["manifest"] + b" " * 12000}, later), True),
     "one without its signature": (RecordKey().record(key, {**plain, "signature": None}, later), True),
     "its text under another owner": (RecordKey().record(key, plain, later), True),
     "another text under another owner": (RecordKey().record(key, swapped, later + 1), True),
@@ -61,6 +62,27 @@ for what, (record, stored) in false.items():
     got = store(c, [record])
     check(f"{what}: {'stored' if stored else 'refused'}", got == [stored], got)
 check("join still shows the peer's own", is_of(shown(first.address), 111111, first), shown(first.address))
+
+# A peer begins anew with other settings; a stranger goes on storing its older manifest, which has not ended yet.
+identity = os.path.join(WORK, "identity")
+again = trainer("--steps", "444444", "--slow", "0.3", "--identity", identity, run="t", join=boot)
+key = key_of(again)
+for _ in until(20):
+    older = manifests(Peer().dial(boot.address), key)
+    if older:
+        break
+again.stop()
+again = trainer("--steps", "555555", "--slow", "0.3", "--identity", identity, run="t", join=boot)
+tag, (value, expiration) = next(iter(older.items()))
+for _ in until(20):
+    if len(manifests(Peer().dial(boot.address), key)) == 2:
+        break
+record = (key, pack(tag), value, expiration)
+store(Peer(source="127.0.0.7").dial(again.address), [record])
+both = manifests(Peer().dial(again.address), key)
+check("both manifests of one peer are there", len(both) == 2, both)
+check("of two manifests of one peer the later one counts", is_of(shown(again.address), 555555, again), shown(again.address))
+check("an older one lives no longer for that", store(c, [(key, pack(tag), value, expiration + 60)]) == [False])
 
 
 class Page(http.server.BaseHTTPRequestHandler):

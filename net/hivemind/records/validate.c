@@ -21,11 +21,13 @@
 static const char owner_tag[] = "[owner:", signature_tag[] = "[signature:";
 
 /* The rules of the table in validate.h for records without a schema. Declarations and announcements
- * are one value of msgpack, true, false or a float64, so 16 bytes are more than they need. */
+ * are one value of msgpack, true, false or a float64, so 16 bytes are more than they need. A run's
+ * manifest is the longest signed record, also under its peer's key, which no other node guards. */
 static const struct limits {
     double life_s;
     size_t value_max;
-} plain_record = { 3600, 1u << 20 }, group_declaration = { 3600, 16 }, announcement = { 120, 16 };
+} plain_record = { 3600, 1u << 20 }, signed_record = { 3600, 1u << 14 },
+  group_declaration = { 3600, 16 }, announcement = { 120, 16 };
 
 /* The next place of the text `name`, or NULL. memchr skips to a possible beginning. */
 static const uint8_t *find_tag(const uint8_t *at, const uint8_t *end, const char *name,
@@ -142,7 +144,8 @@ static struct limits limits_of(const struct validators *v, const struct record *
     struct peer_id peer;
     size_t n;
     if (s) return (struct limits){ s->life_s, s->value_max };
-    if (find_owner(r, &owner, &n) != PL_ENOTFOUND || record_declarer(&peer, r)) return plain_record;
+    if (find_owner(r, &owner, &n) != PL_ENOTFOUND) return signed_record;
+    if (record_declarer(&peer, r)) return plain_record;
     return r->n == 1 && (r->value[0] == 0xc2 || r->value[0] == 0xc3) ? group_declaration
                                                                      : announcement;
 }

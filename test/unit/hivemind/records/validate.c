@@ -354,6 +354,32 @@ static void one_record_an_owner(void **state)
     bytes_clear(&text);
 }
 
+/* A record with an owner, 16 KiB at most; what is longer is refused before its tags are read. */
+static void signed_records_are_short(void **state)
+{
+    static const struct validators signs = { .key = &key };
+    static const struct validators plain = { 0 };
+    static uint8_t value[1 << 14];
+    for (int over = 0; over <= 1; over++) {
+        struct bytes subkey = { 0 }, made = { 0 };
+        struct record r = { .key = (const uint8_t *)"k", .key_n = 1, .value = value, .n = 1000 };
+        size_t signature_n;
+        record_own_subkey(&subkey, &key);
+        r.subkey = bytes_at(&subkey);
+        r.subkey_n = bytes_length(&subkey);
+        record_sign(&made, &signs, &r);
+        signature_n = bytes_length(&made) - r.n;
+        bytes_clear(&made);
+        r.n = sizeof value - signature_n + (size_t)over;
+        assert_int_equal(record_sign(&made, &signs, &r), PL_OK);
+        r.value = bytes_at(&made);
+        r.n = bytes_length(&made);
+        assert_int_equal(record_check(&plain, &r, NULL), over ? PL_EPROTO : PL_OK);
+        bytes_clear(&subkey);
+        bytes_clear(&made);
+    }
+}
+
 /* The table in validate.h. */
 static void lives(void **state)
 {
@@ -427,11 +453,17 @@ static void long_lives_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tags),     cmocka_unit_test(strip),
-        cmocka_unit_test(keys),     cmocka_unit_test(one_bad_record),
-        cmocka_unit_test(replayed), cmocka_unit_test(loose_base64),
-        cmocka_unit_test(rates),    cmocka_unit_test(one_record_an_owner),
-        cmocka_unit_test(lives),    cmocka_unit_test(long_lives_are_refused),
+        cmocka_unit_test(tags),
+        cmocka_unit_test(strip),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(one_bad_record),
+        cmocka_unit_test(replayed),
+        cmocka_unit_test(loose_base64),
+        cmocka_unit_test(rates),
+        cmocka_unit_test(one_record_an_owner),
+        cmocka_unit_test(signed_records_are_short),
+        cmocka_unit_test(lives),
+        cmocka_unit_test(long_lives_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
