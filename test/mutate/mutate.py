@@ -288,8 +288,10 @@ def load_rates():
 
 
 def store(folder, rate):
+    """Writes a rate with the day and the commit of its latest change."""
+    commit = subprocess.run(['git', 'log', '-1', '--format=%h'], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout.decode().strip()
     rates = load_rates()
-    rates[folder] = rate
+    rates[folder] = dict(rate, drawn=time.strftime('%Y-%m-%d, ') + commit)
     with open(RATES, 'w') as f:
         json.dump(rates, f, indent=1, sort_keys=True)
         f.write('\n')
@@ -298,12 +300,13 @@ def store(folder, rate):
 def write_table():
     """Replaces the rows of the table in paper/results.md."""
     path, rates = os.path.join(ROOT, 'paper/results.md'), load_rates()
-    rows = ['| folder | changes | killed | rate % | aim % | command |', '| --- | --- | --- | --- | --- | --- |']
+    rows = ['| folder | changes | killed | rate % | aim % | drawn on, at commit | command |', '| --- | --- | --- | --- | --- | --- | --- |']
     for folder, (_, _, aim) in FOLDERS.items():
         if folder in rates:
             r = rates[folder]
-            rows.append('| `%s` | %d | %d | %.0f | %d | `make mutate FOLDER=%s N=%d SEED=%d` |' % (
-                folder, r['changes'], r['killed'], 100 * r['killed'] / max(1, r['changes']), aim, folder, r['changes'], r['seed']))
+            rows.append('| `%s` | %d | %d | %.0f | %d | %s | `make mutate FOLDER=%s N=%d SEED=%d` |' % (
+                folder, r['changes'], r['killed'], 100 * r['killed'] / max(1, r['changes']), aim, r['drawn'], folder, r['changes'],
+                r['seed']))
     with open(path) as f:
         text = f.read()
     begin = text.index(rows[0][:20])

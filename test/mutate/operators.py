@@ -5,7 +5,7 @@ import re
 # shows (clean-up, statuses that are passed on: make fault-injection tests them), hints about speed, more memory than is used,
 # and mutual exclusion, whose lack shows once in a million runs (make sanitize-threads tests it).
 SKIPPED = re.compile(r'\b(?:assert|static_assert|_Static_assert)\s*\(|^\s*#\s*(?!define)|\b__builtin_prefetch\b|\bmadvise\b|'
-                     r'\b(?:\w*_)?(?:free|close|clear|decref|munmap)\(|\bpthread_(?:mutex|cond)_(?:init|lock|unlock)\(|\bcalloc\(1, sizeof|'
+                     r'\b(?:\w*_)?(?:free|close|clear|delete|decref|munmap)\(|\bpthread_(?:mutex|cond)_(?:init|lock|unlock)\(|\bcalloc\(1, sizeof|'
                      r'PL_ENOMEM|no_memory|^\s*if \(rc\) (?:return|goto|break)')
 STATUS = re.compile(r'^!?\(?rc(?: [=!]= PL_OK)?\)?$')
 DECLARES = re.compile(r'^\s*(?:(?:static|const|extern|unsigned|struct|enum|union|inline|typedef|__shared__|register)\s+)*'
