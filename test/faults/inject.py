@@ -92,6 +92,8 @@ class Trial:
             done = self.play(arguments)
             if done.returncode and not (self.talks and scenario.judges):
                 raise SystemExit(f"{scenario.name}: does not even run undisturbed: {done.stderr}")
+            if self.talks and scenario.ends and not re.search(scenario.ends, done.stdout):
+                raise SystemExit(f"{scenario.name}: does not get far enough even undisturbed: {done.stderr}")
             self.usual = {without_numbers(line) for line in done.stderr.splitlines()}
             self.after, self.output = contents(self.folder), without_times(done.stdout)
             self.after = {name: value for name, value in self.after.items() if not self.is_drawn(name)}
