@@ -343,8 +343,14 @@ static void shorten_limit(void *context)
     if (x) timer_start(s->callee.loop, &x->timer, 0.2, on_fired, s);
 }
 
-/* A stop stream whose first message never comes ends with its host. If it ended later, it would write
- * into the relay that is freed by then: only AddressSanitizer (make sanitize) sees that. */
+/* As host_close does, but connections live on: what the relay does not end itself stays. */
+static void end_relay(void *context)
+{
+    relay_protocol.stop(((struct silence *)context)->callee.host);
+}
+
+/* A stop stream whose first message never comes ends with the relay, whose memory its end would write
+ * into. Otherwise its time limit passes. */
 static void a_closing_host_ends_stop_streams(void **state)
 {
     struct silence s = { .is_there = 0 };
@@ -355,8 +361,9 @@ static void a_closing_host_ends_stop_streams(void **state)
     loop_call(s.caller.loop, open_silent_stop, &s);
     for (; !s.is_there && pl_seconds() < until; usleep(1000))
         loop_call(s.callee.loop, shorten_limit, &s);
-    host_close(s.callee.host);
+    loop_call(s.callee.loop, end_relay, &s);
     usleep(500000);
+    host_close(s.callee.host);
     loop_close(s.callee.loop);
     identity_clear(&s.callee.me);
     close_side(&s.caller);
