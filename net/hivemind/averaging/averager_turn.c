@@ -43,17 +43,22 @@ static void on_time(void *context)
     averager_drive(a);
 }
 
-/* Of the bytes that the round has given to its streams, the number already sent. */
+/* Of the bytes that the round has given to its streams, those that groupmates have confirmed have
+ * left. What the kernel has taken may wait in its buffers and in the router's: half a megabyte a
+ * connection, which would pass for a faster uplink. */
 static void measure_uplink(struct averager *a)
 {
     const double now = loop_now(a->loop);
-    double queued = 0;
+    double unconfirmed = 0;
+    size_t waiting = 0;
     if (!a->round.x || now < a->round.sampled + BANDWIDTH_SAMPLE_EVERY) return;
     for (size_t p = 0; p < a->round.group.count; p++) {
-        if (a->round.out[p].stream) queued += (double)rpc_queued(a->round.out[p].stream);
-        if (a->round.in[p]) queued += (double)rpc_queued(a->round.in[p]->caller.stream);
+        if (p == a->round.group.self) continue;
+        if (a->round.out[p].stream) waiting += rpc_queued(a->round.out[p].stream);
+        if (a->round.in[p]) waiting += rpc_queued(a->round.in[p]->caller.stream);
+        unconfirmed += (double)host_unconfirmed(a->host, &a->round.group.members[p].peer);
     }
-    bandwidth_sample(&a->round.uplink, now, a->round.given - queued, queued > 0);
+    bandwidth_sample(&a->round.uplink, now, a->round.given - unconfirmed, waiting > 0);
     a->round.sampled = now;
 }
 

@@ -19,7 +19,7 @@
 
 #include "ref/balance.h"
 
-/* bytes of a window: far more than the kernel's buffers of a slow connection take at once */
+/* bytes of a window: far more than the pieces in which confirmations come */
 #define BANDWIDTH_WINDOW_BYTES 4194304.0
 #define BANDWIDTH_WINDOW 0.25       /* s of a window at least, however fast the link is */
 #define BANDWIDTH_SAMPLE_EVERY 0.05 /* s between samples: five in the shortest window */
@@ -40,7 +40,8 @@ struct bandwidth_meter {
     double best;        /* bytes a second; 0: no window was long enough */
     int is_open;
 };
-/* sent: bytes that have left since the round began; is_waiting: more wait to leave. */
+/* sent: bytes that groupmates have confirmed since the round began; is_waiting: more wait to
+ * leave. */
 void bandwidth_sample(struct bandwidth_meter *m, double now, double sent, int is_waiting);
 /* The round is over, well or not. */
 void bandwidth_end_round(struct bandwidth *b, const struct bandwidth_meter *m);

@@ -74,6 +74,9 @@ int host_remote_address(const struct host *h, const struct peer_id *peer, struct
 int host_local_address(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
 /* 1 if the peer's identify message names the protocol. */
 int host_peer_serves(const struct host *h, const struct peer_id *peer, const char *protocol);
+/* Bytes written to the peer that it has not confirmed: in our buffers, the kernel's and the
+ * network's. */
+size_t host_unconfirmed(const struct host *h, const struct peer_id *peer);
 /* Our address as this peer sees it. PL_ENOTFOUND before its identify message. */
 int host_observed(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
 /* 1: that address, at which others see us, is a router's in front of us. */

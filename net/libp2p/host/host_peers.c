@@ -96,6 +96,12 @@ int host_remote_address(const struct host *h, const struct peer_id *id, struct m
     return PL_OK;
 }
 
+size_t host_unconfirmed(const struct host *h, const struct peer_id *id)
+{
+    const struct connection *c = connection_best(core_find_peer(&h->core, id));
+    return c ? connection_unsent(c) : 0;
+}
+
 /* A relayed connection has no socket, so no local address. */
 int host_local_address(const struct host *h, const struct peer_id *id, struct multiaddr *a)
 {
