@@ -26,11 +26,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GATHER_CALL 10.0  /* s for one piece, and a pause of the connection */
-#define GATHER_PAUSE 0.1  /* s until a groupmate is asked again that has not begun yet */
-#define GATHER_FAILURES 5 /* of the connection in a row: the groupmate is gone */
-#define GATHER_GRACE 3.0  /* s without a request from groupmates that have not fetched all */
-#define GATHER_LIMIT 60.0 /* s for a round, where the caller has set no limit */
+#define GATHER_SILENCE 30.0 /* s without an answer: the groupmate is gone */
+#define GATHER_QUICK 1.0    /* s: a piece that takes less lets one more call be under way */
+#define GATHER_CALLS 2      /* under way to a groupmate at first, and where pieces take longer */
+#define GATHER_PAUSE 0.1    /* s until a groupmate is asked again that has not begun yet */
+#define GATHER_FAILURES 5   /* of the connection in a row: the groupmate is gone */
+#define GATHER_GRACE 3.0    /* s without a request from groupmates that have not fetched all */
+#define GATHER_LIMIT 60.0   /* s for a round, where the caller has set no limit */
 
 #define HAS_LEFT "not in this group"
 
@@ -38,14 +40,15 @@ static void ask(void *context);
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-/* Requests are cancelled, so that no answer arrives for a round that has ended. */
-static void stop_fetching(struct averager_gather *g)
+/* Requests are cancelled, so that no answer arrives for what has ended. */
+static void stop_calls(struct gather_fetch *f)
 {
-    for (size_t i = 0; g->fetch && i < g->count; i++) {
-        if (g->fetch[i].request) rpc_cancel(g->fetch[i].request);
-        g->fetch[i].request = NULL;
-        timer_stop(&g->fetch[i].pause);
+    for (size_t i = 0; i < GATHER_CALLS_MAX; i++) {
+        if (f->calls[i].request) rpc_cancel(f->calls[i].request);
+        f->calls[i].request = NULL;
+        f->calls[i].has_piece = 0;
     }
+    timer_stop(&f->pause);
 }
 
 /* A round that is not cancelled ends here. The averager goes on from the loop, not from within a
@@ -60,8 +63,9 @@ static void end_round(struct averager *a, int status)
 
 void averager_gather_stop(struct averager *a)
 {
-    stop_fetching(&a->gather);
-    timer_stop(&a->gather.timer);
+    struct averager_gather *g = &a->gather;
+    for (size_t i = 0; g->fetch && i < g->count; i++) stop_calls(&g->fetch[i]);
+    timer_stop(&g->timer);
 }
 
 /* A peer whose message has not come is left out of the next groups for a while. */
@@ -132,6 +136,11 @@ static void finish_round(struct averager *a)
               pl_fail(&a->call.why, PL_EIO, "averaging: all of the others are at another epoch"));
 }
 
+static double round_limit(const struct averager *a)
+{
+    return a->o.allreduce_timeout > 0 ? a->o.allreduce_timeout : GATHER_LIMIT;
+}
+
 /* A round that has everything still serves its message until the slowest groupmate has it: a peer
  * that left at once would fail the others' round. A groupmate that has stopped asking is not waited
  * for. */
@@ -139,13 +148,15 @@ static void check_end(void *context)
 {
     struct averager *a = context;
     struct averager_gather *g = &a->gather;
-    const double now = loop_now(a->loop), limit = a->o.allreduce_timeout;
-    size_t missing = 0, waiting = 0, first = 0;
+    const double now = loop_now(a->loop), limit = round_limit(a);
+    size_t missing = 0, waiting = 0, first = 0, silent = g->count;
     /* From the last, so that `first` ends as the first place whose message is missing. */
     for (size_t i = g->count; i-- > 0;) {
         if (i == a->round.group.self) continue;
         waiting += !g->has_fetched[i];
-        if (!g->fetch[i].is_complete) missing++, first = i;
+        if (g->fetch[i].is_complete) continue;
+        missing++, first = i;
+        if (now > g->fetch[i].heard_at + GATHER_SILENCE) silent = i;
     }
     if (!missing && (!waiting || now > g->asked_at + GATHER_GRACE)) {
         finish_round(a);
@@ -153,9 +164,13 @@ static void check_end(void *context)
     }
     /* At the time limit a message that is missing fails the round; one that was not fetched fails
      * it for its groupmate alone. */
-    if (now > g->began + (limit > 0 ? limit : GATHER_LIMIT)) {
+    if (now > g->began + limit) {
         if (missing) fail_round(a, first, "it takes too long");
         else finish_round(a);
+        return;
+    }
+    if (silent < g->count) {
+        fail_round(a, silent, "it does not answer");
         return;
     }
     timer_start(a->loop, &g->timer, GATHER_PAUSE, check_end, a);
@@ -163,9 +178,9 @@ static void check_end(void *context)
 
 /* --- theirs ----------------------------------------------------------------------------------- */
 
-/* The next piece, or the end. A length that is not ours ends the round: with other settings, or at
- * another moment of the algorithm, there is nothing in common. */
-static int take_piece(struct gather_fetch *f, const struct gather_piece *p)
+/* The piece from this offset on, or the end. A length that is not ours ends the round: with other
+ * settings, or at another moment of the algorithm, there is nothing in common. */
+static int take_piece(struct gather_fetch *f, uint64_t offset, const struct gather_piece *p)
 {
     struct averager *a = f->a;
     struct averager_message *m = &a->gather.messages[f->place];
@@ -179,10 +194,15 @@ static int take_piece(struct gather_fetch *f, const struct gather_piece *p)
     /* Also the bound of the memory below: a groupmate cannot claim more than our own message
      * takes. */
     if (p->total != a->gather.mine_n) return PL_EPROTO;
-    /* An empty piece would be asked for endlessly. */
-    if (!p->n || p->n > p->total - m->n) return PL_EPROTO;
+    /* All pieces but the last are as long as the first one. Tiny ones would be asked for a
+     * million times. */
+    if (!f->piece) {
+        if (p->n < GATHER_PIECE_MIN && p->n < p->total) return PL_EPROTO;
+        f->piece = f->next = p->n;
+    }
+    if (p->n != (p->total - offset < f->piece ? p->total - offset : f->piece)) return PL_EPROTO;
     if (!m->data && !(m->data = malloc(p->total))) return PL_ENOMEM;
-    memcpy(m->data + m->n, p->data, p->n);
+    memcpy(m->data + offset, p->data, p->n);
     m->n += p->n;
     /* The limit follows from the target batch: all of the group give the same message no weight. */
     m->weight = a->o.weight_max > 0 && p->weight > a->o.weight_max ? 0 : p->weight;
@@ -190,54 +210,93 @@ static int take_piece(struct gather_fetch *f, const struct gather_piece *p)
     return PL_OK;
 }
 
-static void on_piece(void *context, const struct rpc_result *r)
+/* The calls of a groupmate share one pause, so a connection that ends counts as one failure. */
+static void ask_later(struct gather_fetch *f, double seconds)
 {
-    struct gather_fetch *f = context;
+    timer_start(f->a->loop, &f->pause, seconds, ask, f);
+}
+
+static void on_failure(struct gather_fetch *f, const struct rpc_result *r)
+{
     struct averager *a = f->a;
-    struct gather_piece p;
-    int rc;
-    f->request = NULL;
     /* The groupmate's handler has answered with an error: it searches still, or computes. */
     if (r->status == PL_EPROTO && strstr(r->error, HAS_LEFT)) {
         end_without(a, f->place);
-        return;
-    }
-    if (r->status == PL_EPROTO) { /* it is not in this round yet */
+    } else if (r->status == PL_EPROTO) { /* it is not in this round yet */
         f->failures = 0;
-        timer_start(a->loop, &f->pause, GATHER_PAUSE, ask, f);
-        return;
-    }
-    if (r->status) {
+        f->heard_at = loop_now(a->loop);
+        ask_later(f, GATHER_PAUSE);
+    } else if (!f->pause.is_running) {
         /* Doubling pauses: 0.2, 0.4, 0.8, 1.6 s. */
         if (++f->failures >= GATHER_FAILURES) fail_round(a, f->place, r->error);
-        else timer_start(a->loop, &f->pause, GATHER_PAUSE * (1 << f->failures), ask, f);
+        else ask_later(f, GATHER_PAUSE * (1 << f->failures));
+    }
+}
+
+/* Where pieces come quickly more calls keep a fast, long line full; where they do not, each waits
+ * for the others. */
+static void set_window(struct gather_fetch *f, double took)
+{
+    if (took < GATHER_QUICK && f->window < GATHER_CALLS_MAX) f->window++;
+    else if (took >= GATHER_QUICK && f->window > GATHER_CALLS) f->window--;
+}
+
+static void on_piece(void *context, const struct rpc_result *r)
+{
+    struct gather_call *call = context;
+    struct gather_fetch *f = call->f;
+    struct averager *a = f->a;
+    struct gather_piece p;
+    int rc;
+    call->request = NULL;
+    if (r->status) {
+        on_failure(f, r);
         return;
     }
     f->failures = 0;
-    /* Bytes are read and checked first; then the next piece is asked for, so that one is under way
-     * at a time. */
+    f->heard_at = loop_now(a->loop);
+    set_window(f, f->heard_at - call->asked_at);
+    /* Bytes are read and checked first; then the next pieces are asked for. */
     rc = gather_piece_read(&p, r->data, r->n);
-    if (!rc) rc = take_piece(f, &p);
+    if (!rc) rc = take_piece(f, call->offset, &p);
+    call->has_piece = 0;
     if (rc == PL_ENOMEM) fail_round(a, f->place, "no memory for it");
     else if (rc)
         fail_round(a, f->place, "it is of another length than ours: do its settings differ?");
-    else if (!f->is_complete) ask(f);
+    else if (f->is_complete) stop_calls(f);
+    else if (!f->pause.is_running) ask(f);
 }
 
-/* The next piece begins at the number of bytes that we have; it is asked for when the one before is
- * here. */
+/* Until the first piece is here there is one call: it tells how long the others are. */
+static int choose_piece(struct gather_fetch *f, struct gather_call *call)
+{
+    if (call->has_piece) return 1;
+    if (f->piece ? f->next >= f->a->gather.mine_n : call != f->calls) return 0;
+    call->offset = f->next;
+    f->next += f->piece;
+    return call->has_piece = 1;
+}
+
+/* Calls that have none under way get one, for a piece that failed or the next one. */
 static void ask(void *context)
 {
     struct gather_fetch *f = context;
     struct averager *a = f->a;
-    const struct gather_request request = { a->gather.group, a->gather.messages[f->place].n };
-    struct bytes out = { 0 };
-    if (!gather_request_write(&out, &request))
-        f->request = rpc_call_unary(a->host, &a->gather.peers[f->place],
-                                    a->names.rpc[AVERAGER_GATHER], bytes_at(&out),
-                                    bytes_length(&out), GATHER_CALL, on_piece, f);
-    bytes_clear(&out);
-    if (!f->request) timer_start(a->loop, &f->pause, GATHER_PAUSE, ask, f);
+    for (size_t i = 0; i < GATHER_CALLS_MAX; i++) {
+        struct gather_call *call = &f->calls[i];
+        struct gather_request request = { a->gather.group, 0 };
+        struct bytes out = { 0 };
+        if (call->request || (i >= f->window && !call->has_piece) || !choose_piece(f, call))
+            continue;
+        request.offset = call->offset;
+        call->asked_at = loop_now(a->loop);
+        if (!gather_request_write(&out, &request))
+            call->request = rpc_call_unary(a->host, &a->gather.peers[f->place],
+                                           a->names.rpc[AVERAGER_GATHER], bytes_at(&out),
+                                           bytes_length(&out), round_limit(a), on_piece, call);
+        bytes_clear(&out);
+        if (!call->request) ask_later(f, GATHER_PAUSE);
+    }
 }
 
 /* --- ours ------------------------------------------------------------------------------------- */
@@ -250,8 +309,8 @@ static int place_of(const struct averager_gather *g, const struct peer_id *peer)
     return -1;
 }
 
-/* A member of the group may have any piece, as often as it asks: its own calls wait for each
- * other. */
+/* A member of the group may have any piece, as often as it asks: the host bounds the calls of a
+ * peer that are under way. */
 static void on_request(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
@@ -269,14 +328,16 @@ static void on_request(void *context, struct rpc_call *call, const uint8_t *data
         return;
     }
     p.data = g->mine + r.offset;
-    p.n = g->mine_n - r.offset < GATHER_PIECE_MAX ? g->mine_n - r.offset : GATHER_PIECE_MAX;
+    p.n = g->mine_n - r.offset < GATHER_PIECE ? g->mine_n - r.offset : GATHER_PIECE;
     if (gather_piece_write(&out, &p)) rpc_reply_error(call, "MemoryError()");
     else {
         rpc_reply(call, bytes_at(&out), bytes_length(&out));
         g->sent += (double)bytes_length(&out);
         g->asked_at = loop_now(a->loop);
-        /* The last piece leaves: this groupmate has all of ours. */
-        g->has_fetched[place] |= r.offset + p.n == g->mine_n;
+        /* A groupmate asks for each piece once, unless its connection ends: one that was given as
+         * many bytes as there are has all of ours. */
+        g->given[place] += p.n;
+        g->has_fetched[place] |= g->given[place] >= g->mine_n;
         g->is_delivered |= g->has_fetched[place];
     }
     bytes_clear(&out);
@@ -294,10 +355,12 @@ static void clear_group(struct averager *a)
     free(g->messages);
     free(g->fetch);
     free(g->has_fetched);
+    free(g->given);
     free(g->peers);
     g->messages = NULL;
     g->fetch = NULL;
     g->has_fetched = NULL;
+    g->given = NULL;
     g->peers = NULL;
     g->count = 0;
     g->serves = 0;
@@ -334,9 +397,10 @@ void averager_gather_begin(struct averager *a)
     g->began = g->asked_at = loop_now(a->loop);
     g->peers = calloc(n, sizeof *g->peers);
     g->has_fetched = calloc(n, sizeof *g->has_fetched);
+    g->given = calloc(n, sizeof *g->given);
     g->fetch = calloc(n, sizeof *g->fetch);
     g->messages = calloc(n, sizeof *g->messages);
-    if (!g->peers || !g->has_fetched || !g->fetch || !g->messages) {
+    if (!g->peers || !g->has_fetched || !g->given || !g->fetch || !g->messages) {
         end_round(a, pl_fail(&a->call.why, PL_ENOMEM, "averaging: no memory"));
         return;
     }
@@ -359,8 +423,12 @@ void averager_gather_begin(struct averager *a)
     g->serves = 1;
     averager_protect(a, group);
     for (size_t i = 0; i < n; i++) {
-        g->fetch[i] = (struct gather_fetch){ .a = a, .place = i };
-        if (i != group->self) ask(&g->fetch[i]);
+        struct gather_fetch *f = &g->fetch[i];
+        *f = (struct gather_fetch){
+            .a = a, .place = i, .window = GATHER_CALLS, .heard_at = g->began
+        };
+        for (size_t k = 0; k < GATHER_CALLS_MAX; k++) f->calls[k].f = f;
+        if (i != group->self) ask(f);
     }
     timer_start(a->loop, &g->timer, GATHER_PAUSE, check_end, a);
 }

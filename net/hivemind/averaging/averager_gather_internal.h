@@ -11,15 +11,30 @@
 struct averager;
 struct averager_message;
 
+#define GATHER_CALLS_MAX 8 /* under way to one groupmate */
+
+/* One call at a time: a piece that did not come is asked for again by the same one. */
+struct gather_call {
+    struct gather_fetch *f;
+    struct rpc_request *request; /* NULL: not under way */
+    uint64_t offset;             /* of the piece, if it has one */
+    int has_piece;               /* to ask for, until it is here */
+    double asked_at;
+};
+
 /* The download of one groupmate's message. */
 struct gather_fetch {
     struct averager *a;
     size_t place;
-    struct rpc_request *request; /* NULL: none is under way */
-    struct timer pause;          /* until the next one */
-    int failures;                /* of the connection, in a row */
-    int is_complete;             /* nothing more is asked of this peer */
-    int is_ahead;                /* its message is of a later epoch than ours */
+    struct gather_call calls[GATHER_CALLS_MAX];
+    size_t window;      /* how many of the calls are used */
+    size_t piece;       /* bytes: the length of its first one; 0: not known yet */
+    uint64_t next;      /* offset of the first piece that no call has */
+    struct timer pause; /* until the next one */
+    int failures;       /* of the connection, in a row */
+    int is_complete;    /* nothing more is asked of this peer */
+    int is_ahead;       /* its message is of a later epoch than ours */
+    double heard_at;    /* a piece, or that there is none yet */
 };
 
 struct averager_gather {
@@ -34,6 +49,7 @@ struct averager_gather {
     uint8_t group[GATHER_GROUP_BYTES];
     struct peer_id *peers; /* (count) */
     int *has_fetched;      /* (count) all of it */
+    uint64_t *given;       /* (count) bytes of it */
     size_t count;
     double sent;                       /* bytes, of pieces with their heads */
     struct gather_fetch *fetch;        /* (count); our own place is unused */

@@ -11,7 +11,9 @@
 #include "net/bytes.h"
 
 #define GATHER_GROUP_BYTES 20              /* of a group's ID */
-#define GATHER_PIECE_MAX ((size_t)1 << 20) /* bytes a call: seconds on a slow uplink */
+#define GATHER_PIECE ((size_t)1 << 17)     /* bytes of ours a call: a second on a slow uplink */
+#define GATHER_PIECE_MIN ((size_t)1 << 16) /* of a groupmate's, but for the last one */
+#define GATHER_PIECE_MAX ((size_t)1 << 20)
 
 /* Views of received bytes. */
 struct gather_request {

@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-#define LONG (((size_t)5 << 19) + 3) /* two pieces and a half */
+#define PIECES 20
+#define LONG (PIECES * GATHER_PIECE + 3) /* and a short one */
 
 static struct given {
     uint8_t *data;
@@ -90,8 +91,8 @@ static void three_peers(void **state)
             assert_true(m->weight == given[0].messages[k].weight);
         }
         assert_int_equal(own, 1);
-        /* to two peers in three pieces each, with heads of 24 bytes */
-        assert_int_equal(peers[i].report.bytes_out, 2 * (LONG + 3 * 24));
+        /* to two peers, with heads of 24 bytes */
+        assert_int_equal(peers[i].report.bytes_out, 2 * (LONG + (PIECES + 1) * 24));
     }
 }
 
@@ -253,6 +254,101 @@ static void groupmate_is_in_another_group(void **state)
     assert_true(averager_has_group(peers[1].a));
 }
 
+/* --- pieces of others -------------------------------------------------------------------------- */
+
+/* How the second peer gives its message. */
+static enum { IN_REVERSE, TINY, LATER_SHORTER } manner;
+static struct rpc_call *waiting;
+static uint64_t waiting_offset;
+static size_t reversed, asked;
+
+static void give_piece(struct rpc_call *call, uint64_t offset, size_t n)
+{
+    const struct given *g = &given[1];
+    const struct gather_piece piece = { g->n, g->epoch, g->weight, g->data + offset, n };
+    struct bytes out = { 0 };
+    assert_int_equal(gather_piece_write(&out, &piece), PL_OK);
+    rpc_reply(call, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+}
+
+static size_t piece_at(uint64_t offset)
+{
+    return LONG - offset < GATHER_PIECE ? LONG - offset : GATHER_PIECE;
+}
+
+static void on_odd_request(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    struct gather_request r;
+    (void)context;
+    assert_int_equal(gather_request_read(&r, data, n), PL_OK);
+    asked++;
+    if (manner == TINY) {
+        give_piece(call, r.offset, 1);
+    } else if (manner == LATER_SHORTER) {
+        give_piece(call, r.offset, r.offset ? piece_at(r.offset) / 2 : piece_at(0));
+    } else if (!waiting && r.offset && piece_at(r.offset) == GATHER_PIECE) {
+        waiting = call;
+        waiting_offset = r.offset;
+    } else { /* the last one, or a later one than that which waits */
+        give_piece(call, r.offset, piece_at(r.offset));
+        if (waiting) give_piece(waiting, waiting_offset, piece_at(waiting_offset)), reversed++;
+        waiting = NULL;
+    }
+}
+
+static void serve_oddly(void *context)
+{
+    struct peer *p = context;
+    rpc_unserve(p->host, p->a->names.rpc[AVERAGER_GATHER]);
+    assert_int_equal(
+        rpc_serve_unary(p->host, p->a->names.rpc[AVERAGER_GATHER], on_odd_request, NULL), PL_OK);
+}
+
+static void gather_oddly(int how)
+{
+    manner = how;
+    asked = 0;
+    add_gathering(), add_gathering();
+    for (size_t i = 0; i < 2; i++) {
+        peers[i].options.min_matchmaking_time = 1;
+        peers[i].timeout = 4;
+    }
+    expect(count);
+    open_all();
+    loop_call(loop, serve_oddly, &peers[1]);
+    gather_all();
+}
+
+/* Several calls are under way, and their answers need not come in order. */
+static void pieces_come_in_any_order(void **state)
+{
+    gather_oddly(IN_REVERSE);
+    if (peers[0].status) fail_msg("%s", peers[0].err.text);
+    assert_true(reversed >= 3);
+    assert_int_equal(asked, PIECES + 1);
+    assert_int_equal(given[0].count, 2);
+    for (size_t k = 0; k < 2; k++)
+        if (!given[0].messages[k].is_own)
+            assert_memory_equal(given[0].messages[k].data, given[1].data, LONG);
+}
+
+/* A byte a call would take a million calls; the first answer ends the round. */
+static void tiny_pieces_end_the_round(void **state)
+{
+    gather_oddly(TINY);
+    assert_true(peers[0].status != PL_OK);
+    assert_int_equal(asked, peers[0].attempts);
+}
+
+/* Pieces have places by the first one's length: another length leaves a hole. */
+static void shorter_pieces_end_the_round(void **state)
+{
+    gather_oddly(LATER_SHORTER);
+    assert_true(peers[0].status != PL_OK);
+    assert_non_null(strstr(peers[0].err.text, "another length"));
+}
+
 /* --- requests of others ------------------------------------------------------------------------ */
 
 static struct reply {
@@ -374,6 +470,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(missing_message_costs_one_round, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(groupmate_has_left, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(groupmate_is_in_another_group, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(pieces_come_in_any_order, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(tiny_pieces_end_the_round, begin_test, end_gathering),
+        cmocka_unit_test_setup_teardown(shorter_pieces_end_the_round, begin_test, end_gathering),
         cmocka_unit_test_setup_teardown(strangers_get_nothing, begin_test, end_gathering),
         cmocka_unit_test(odd_pieces_are_refused),
         cmocka_unit_test_setup_teardown(options, begin_test, end_gathering),
