@@ -301,8 +301,9 @@ static void serve_oddly(void *context)
 {
     struct peer *p = context;
     rpc_unserve(p->host, p->a->names.rpc[AVERAGER_GATHER]);
-    assert_int_equal(
-        rpc_serve_unary(p->host, p->a->names.rpc[AVERAGER_GATHER], on_odd_request, NULL), PL_OK);
+    assert_int_equal(rpc_serve_unary(p->host, p->a->names.rpc[AVERAGER_GATHER], on_odd_request,
+                                     NULL),
+                     PL_OK);
 }
 
 static void gather_oddly(int how)

@@ -100,13 +100,27 @@ static void answer(void *context, struct rpc_call *call, const uint8_t *data, si
     note(&answered);
 }
 
-/* A peer that ends right after a round still has to send half of it to a slow groupmate. */
+struct unconfirmed {
+    const struct side *at;
+    const struct peer_id *by;
+    size_t bytes;
+};
+
+static void count_unconfirmed(void *context)
+{
+    struct unconfirmed *u = context;
+    u->bytes = host_unconfirmed(u->at->host, u->by);
+}
+
+/* A peer that ends right after a round still has to send half of it to a slow groupmate. Until then
+ * these bytes count as unconfirmed. */
 static void closing_peer_sends_its_last_bytes(void **state)
 {
     struct side a, b;
     struct line line;
     struct peer_id id; /* b is gone before the answer is here */
     struct asking q[ANSWERS];
+    struct unconfirmed unconfirmed;
     uint8_t *want = noise(ANSWER, 7);
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
@@ -119,6 +133,12 @@ static void closing_peer_sends_its_last_bytes(void **state)
         ask(&q[i]);
     }
     assert_true(await_noted(&answered, ANSWERS, LIMIT));
+    unconfirmed = (struct unconfirmed){ .at = &b, .by = &a.me.id };
+    loop_call(b.loop, count_unconfirmed, &unconfirmed);
+    assert_in_range(unconfirmed.bytes, ANSWER, ANSWERS * (ANSWER + 4096));
+    unconfirmed.by = &id;
+    loop_call(b.loop, count_unconfirmed, &unconfirmed);
+    assert_int_equal(unconfirmed.bytes, 0); /* there is no connection to itself */
     close_side(&b);
     for (int i = 0; i < ANSWERS; i++) {
         assert_true(await_noted(&q[i].answered, 1, LIMIT));
