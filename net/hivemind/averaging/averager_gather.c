@@ -28,7 +28,7 @@
 
 #define GATHER_SILENCE 30.0 /* s without an answer: the groupmate is gone */
 #define GATHER_QUICK 1.0    /* s: a piece that takes less lets one more call be under way */
-#define GATHER_CALLS 2      /* under way to a groupmate at first, and where pieces take longer */
+#define GATHER_CALLS_MIN 2  /* under way to a groupmate, where pieces take longer */
 #define GATHER_PAUSE 0.1    /* s until a groupmate is asked again that has not begun yet */
 #define GATHER_FAILURES 5   /* of the connection in a row: the groupmate is gone */
 #define GATHER_GRACE 3.0    /* s without a request from groupmates that have not fetched all */
@@ -238,7 +238,7 @@ static void on_failure(struct gather_fetch *f, const struct rpc_result *r)
 static void set_window(struct gather_fetch *f, double took)
 {
     if (took < GATHER_QUICK && f->window < GATHER_CALLS_MAX) f->window++;
-    else if (took >= GATHER_QUICK && f->window > GATHER_CALLS) f->window--;
+    else if (took >= GATHER_QUICK && f->window > GATHER_CALLS_MIN) f->window--;
 }
 
 static void on_piece(void *context, const struct rpc_result *r)
@@ -390,6 +390,7 @@ void averager_gather_begin(struct averager *a)
     struct averager_gather *g = &a->gather;
     const struct group *group = &a->round.group;
     const size_t n = group->count;
+    size_t window;
     clear_group(a);
     a->call.phase = AVERAGER_GATHERING;
     g->was_delivered = g->is_delivered;
@@ -405,6 +406,9 @@ void averager_gather_begin(struct averager *a)
         return;
     }
     g->count = n;
+    /* All groupmates share the uplinks: at first a megabyte is under way from all of them. */
+    window = n > 1 ? GATHER_CALLS_MAX / (n - 1) : GATHER_CALLS_MAX;
+    if (window < GATHER_CALLS_MIN) window = GATHER_CALLS_MIN;
     /* Memory and bytes grow with n messages, so a group has a limit of its own. */
     if (n > AVERAGER_GATHER_PEERS_MAX) {
         end_round(a, pl_fail(&a->call.why, PL_ELIMIT,
@@ -424,9 +428,7 @@ void averager_gather_begin(struct averager *a)
     averager_protect(a, group);
     for (size_t i = 0; i < n; i++) {
         struct gather_fetch *f = &g->fetch[i];
-        *f = (struct gather_fetch){
-            .a = a, .place = i, .window = GATHER_CALLS, .heard_at = g->began
-        };
+        *f = (struct gather_fetch){ .a = a, .place = i, .window = window, .heard_at = g->began };
         for (size_t k = 0; k < GATHER_CALLS_MAX; k++) f->calls[k].f = f;
         if (i != group->self) ask(f);
     }
