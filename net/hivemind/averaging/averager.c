@@ -231,6 +231,7 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     if (may_verify(a, s) && draw_search_number(a)) return PL_ENOMEM;
     if (write_gather(a, s)) return PL_ENOMEM;
     a->call.step = *s;
+    a->call.expected = s->expected;
     a->call.step.gather = NULL;
     a->call.done = done;
     a->call.context = context;
@@ -283,7 +284,7 @@ int averager_give(struct averager *a, double weight, int64_t epoch, const uint8_
 /* Before the trigger no groupmate is hurried: the group waits for us. */
 void averager_expect(struct averager *a, size_t peers)
 {
-    a->call.step.expected = peers;
+    a->call.expected = a->call.step.expected = peers;
     if (a->call.phase != AVERAGER_IDLE && a->call.triggered)
         matchmaking_expect(&a->search.mm, averager_now(a), peers);
 }

@@ -103,7 +103,7 @@ static int has_others(const struct averager *a)
 static int is_behind(const struct averager *a)
 {
     const struct averager_gather *g = &a->gather;
-    size_t ahead = 0, expected = a->call.step.expected;
+    size_t ahead = 0, expected = a->call.expected;
     if (expected < g->count) expected = g->count;
     if (a->o.target_size && expected > a->o.target_size) expected = a->o.target_size;
     for (size_t i = 0; i < g->count; i++) ahead += (size_t)g->fetch[i].is_ahead;

@@ -56,6 +56,7 @@ struct averager_call {
     enum averager_ending ending;
     int triggered; /* weight and tensors are there */
     struct averager_step step;
+    size_t expected; /* peers, by the caller; step's are those that this search may still bring */
     averager_done *done;
     void *context;
     struct averager_result result;
