@@ -46,11 +46,10 @@ void socket_begin(int fd, const struct sockaddr *to)
 
 void socket_prepare(int fd)
 {
-    int n = SOCKET_NOTSENT, silence = SOCKET_SILENCE;
+    int n = SOCKET_NOTSENT;
     if (leads_here(fd)) return;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, paced, sizeof paced - 1);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &n, sizeof n);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof silence);
 }
 
 int socket_share_port(int fd)

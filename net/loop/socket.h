@@ -7,9 +7,6 @@
 
 /* unsent bytes that the kernel may hold: data written later wait behind them */
 #define SOCKET_NOTSENT (128 << 10)
-/* ms for which the other system may confirm nothing of what was sent; then the connection is dead.
- * A slow peer's system confirms at once, so this is less than the answer to a ping may take. */
-#define SOCKET_SILENCE 6000
 
 /* Prepares a socket that will listen (to: NULL), or will connect to `to`; a destination beyond this
  * machine changes nothing. Where the system paces everybody (BBR is its choice), this one is not:
@@ -20,9 +17,8 @@ void socket_begin(int fd, const struct sockaddr *to);
 
 /* Prepares a connected socket. If it leads off this machine, it is paced by the rate that the path
  * delivers (BBR), if the kernel has BBR and lets us use it: the usual answer to a lost packet, half
- * the window, leaves 2 Mbit/s of a line of 100 with 50 ms and 1 % of loss. Where a router has
- * restarted and drops what the connection carries, it ends after SOCKET_SILENCE. [RFC 5482] A
- * setting that the system refuses stays as it is. */
+ * the window, leaves 2 Mbit/s of a line of 100 with 50 ms and 1 % of loss. A setting that the
+ * system refuses stays as it is. */
 void socket_prepare(int fd);
 
 /* Lets other sockets of this user bind to the same local port. For a listener: call it once it

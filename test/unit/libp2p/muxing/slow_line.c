@@ -5,7 +5,6 @@
 #include "net/libp2p/muxing/yamux.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -315,54 +314,6 @@ static void neighbours_are_not_paced(void **state)
     close(listener);
 }
 
-/* An address of this machine that is not its loopback's: the library takes it for another machine. */
-static int outer_address(struct sockaddr_in *out)
-{
-    struct ifaddrs *all, *a;
-    int found = 0;
-    assert_int_equal(getifaddrs(&all), 0);
-    for (a = all; a && !found; a = a->ifa_next) {
-        if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET) continue;
-        memcpy(out, a->ifa_addr, sizeof *out);
-        found = ntohl(out->sin_addr.s_addr) >> 24 != 127;
-    }
-    freeifaddrs(all);
-    return found;
-}
-
-/* ms after which the system gives up a connection to that address. */
-static int silence_of(struct sockaddr_in at)
-{
-    int listener = socket(AF_INET, SOCK_STREAM, 0), caller = socket(AF_INET, SOCK_STREAM, 0);
-    int silence = -1;
-    socklen_t n = sizeof at, size = sizeof silence;
-    at.sin_port = 0;
-    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(listen(listener, 1), 0);
-    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &n), 0);
-    assert_int_equal(connect(caller, (struct sockaddr *)&at, sizeof at), 0);
-    socket_prepare(caller);
-    assert_int_equal(getsockopt(caller, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, &size), 0);
-    close(caller);
-    close(listener);
-    return silence;
-}
-
-/* A router that has restarted drops what its old connections carry: they end before a ping would
- * tell. Within the machine no router is between. */
-static void silent_paths_end(void **state)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET };
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(silence_of(at), 0);
-    if (!outer_address(&at)) {
-        print_message("this machine has no address but its loopback's: left out\n");
-        skip();
-    }
-    assert_int_equal(silence_of(at), SOCKET_SILENCE);
-    assert_true(SOCKET_SILENCE < 1000 * YAMUX_PING_LIMIT);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,7 +323,6 @@ int main(void)
         cmocka_unit_test(slow_socket_buffers_little),
         cmocka_unit_test(sockets_are_prepared),
         cmocka_unit_test(neighbours_are_not_paced),
-        cmocka_unit_test(silent_paths_end),
     };
     return cmocka_run_group_tests_name("slow_line", tests, NULL, NULL);
 }
