@@ -8,6 +8,7 @@
 #include "threads.h"
 
 #include "data/files/file.h"
+#include "data/files/json.h"
 #include "data/models/checkpoint.h"
 #include "net/hivemind/optimizer/optimizer_internal.h"
 #include "net/hivemind/records/rsa_key.h"
@@ -149,7 +150,7 @@ static int load_newest(struct session *s, int64_t *epoch, struct pl_err *err)
         if (!rc && (training = pl_checkpoint_json(f, "training", err))) {
             *epoch = json_integer_value(json_object_get(training, "step"));
             json_decref(training);
-        } else if (!rc) rc = PL_EFORMAT;
+        } else if (!rc) rc = pl_json_status();
         pl_safetensors_close(f);
     }
     free(path);

@@ -382,7 +382,6 @@ void averager_round_begin(struct averager *a)
                                    .time_limit = time_limit(a),
                                    .weight_max = a->o.weight_max,
                                    .clip = a->o.verify ? PL_CLIP_USUAL : a->o.clip,
-                                   .verify = averager_can_verify(a),
                                    .me = host_identity(a->host),
                                    .claim = a->call.step.claim,
                                    .validation = a->o.validation,
@@ -391,6 +390,7 @@ void averager_round_begin(struct averager *a)
     /* All peers of the group call this with the same gather messages, so they cut the
      * tensors alike; nothing about parts is ever announced. */
     int rc = prepare(a);
+    o.verify = averager_can_verify(a, &rc);
     a->call.result.verified = o.verify;
     a->call.phase = AVERAGER_REDUCING;
     a->round.has_begun = 1;

@@ -43,14 +43,17 @@ int averager_write_terms(struct bytes *out, const struct averager *a, int64_t ep
 }
 
 /* The text of averager_write_terms, and its length without the search's number, which differs for
- * each peer and search. 0: not a valid text. The caller frees *v with mp_free. */
-static size_t read_terms(struct mp_value **v, const struct gather *g)
+ * each peer and search. 0: not a valid text, or *rc = PL_ENOMEM. The caller frees *v with
+ * mp_free. */
+static size_t read_terms(struct mp_value **v, const struct gather *g, int *rc)
 {
+    const int status = mp_read(v, g->user, g->user_n, NULL);
     size_t n;
-    *v = NULL;
+    if (status == PL_ENOMEM) *rc = status;
+    if (status) *v = NULL;
     /* hivemind's peers send nil or a number here, so a text of this form marks a potluck
      * peer. */
-    if (mp_read(v, g->user, g->user_n, NULL) || (*v)->kind != MP_STR) return 0;
+    if (status || (*v)->kind != MP_STR) return 0;
     for (n = (*v)->n; n && (*v)->bytes[n - 1] != ' '; n--)
         ;
     return n;
@@ -58,10 +61,10 @@ static size_t read_terms(struct mp_value **v, const struct gather *g)
 
 /* The same terms. but_data: compares the number of validators and the epoch, but not the data
  * between them, which a helper does not have. */
-static int is_same(const struct gather *a, const struct gather *b, int but_data)
+static int is_same(const struct gather *a, const struct gather *b, int but_data, int *rc)
 {
     struct mp_value *x, *y;
-    size_t n = read_terms(&x, a), m = read_terms(&y, b);
+    size_t n = read_terms(&x, a, rc), m = read_terms(&y, b, rc);
     const size_t words = but_data ? 2 : 0;
     int same = n && m && (but_data || (n == m && !memcmp(x->bytes, y->bytes, n)));
     /* The first two words from the front, then the epoch from the back. */
@@ -80,11 +83,11 @@ static int is_same(const struct gather *a, const struct gather *b, int but_data)
 
 /* 1: the group's leader has passed on our gather message of this search: its number makes sure
  * that no message that we have signed in another round is valid in this one. */
-static int is_ours(const struct averager *a, const struct gather *gather)
+static int is_ours(const struct averager *a, const struct gather *gather, int *rc)
 {
     struct mp_value *v;
     char number[17];
-    size_t n = read_terms(&v, gather);
+    size_t n = read_terms(&v, gather, rc);
     int same;
     /* A leader that passed on an older message of ours could replay our signatures of that
      * round. */
@@ -97,7 +100,7 @@ static int is_ours(const struct averager *a, const struct gather *gather)
 /* All members have stated the same terms as we, and are publicly reachable. Two peers alone can't
  * tell which of them is right. Helpers reduce and are verified as others are, and vote, but compute
  * nothing again. */
-int averager_can_verify(const struct averager *a)
+int averager_can_verify(const struct averager *a, int *rc)
 {
     const struct gather *terms = NULL;
     size_t trainers = 0;
@@ -109,13 +112,13 @@ int averager_can_verify(const struct averager *a)
         if (a->round.group.members[i].gather.mode == GROUP_FULL && !trainers++)
             terms = &a->round.group.members[i].gather;
     if (trainers < AVERAGER_VERIFY_MIN ||
-        !is_ours(a, &a->round.group.members[a->round.group.self].gather))
+        !is_ours(a, &a->round.group.members[a->round.group.self].gather, rc))
         return 0;
     for (size_t i = 0; i < a->round.group.count; i++) {
         const struct gather *gather = &a->round.group.members[i].gather;
         /* A peer that cannot be called cannot receive the others' signed messages. */
         if (gather->mode == GROUP_CLIENT || gather->bandwidth == 0 || /* behind NAT */
-            !is_same(gather, terms, gather->mode == GROUP_AUXILIARY))
+            !is_same(gather, terms, gather->mode == GROUP_AUXILIARY, rc))
             return 0;
     }
     return 1;

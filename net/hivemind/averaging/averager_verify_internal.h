@@ -20,7 +20,9 @@ void averager_verify_close(struct averager *a);
 /* The terms of a verified round, as msgpack: a version, and the settings on which the whole group
  * must agree. hivemind's peers ignore them. */
 int averager_write_terms(struct bytes *out, const struct averager *a, int64_t epoch);
-int averager_can_verify(const struct averager *a); /* the group that has been found */
+/* 1: the group that has been found verifies. *rc = PL_ENOMEM: unknown. A peer that took it for one
+ * that does not would answer with what no honest reducer sends, and be banned. */
+int averager_can_verify(const struct averager *a, int *rc);
 void averager_verify_send(void *context, size_t peer, const uint8_t *data, size_t n);
 /* With a proof: for BANS_TIME. The step's result names the peer, and why. */
 void averager_ban(struct averager *a, const struct peer_id *peer, const char *why);
