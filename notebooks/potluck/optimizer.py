@@ -154,7 +154,9 @@ class Optimizer:
                    about 64 peers, then groups of 12 to 48)
     bandwidth      Mbit/s: peers with more reduce a larger share (0: as measured; negative:
                    reduces nothing)
-    clip           radius of CenteredClip against Byzantine peers (0: the mean; negative: estimated)
+    clip           radius of CenteredClip against Byzantine peers (0: the mean; negative: estimated).
+                   Not every algorithm takes it. Where peers take each other's messages as they are,
+                   all need the same
     verify         1: BTARD, which verifies rounds of the gradients (0)
     epoch          common steps that are in the params given, after a restart (0)
     epochs         where training ends; later progress of others is ignored (0: it does not end)
