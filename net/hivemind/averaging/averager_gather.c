@@ -4,8 +4,8 @@
  *
  *   every peer    fetches the message of each groupmate, piece by piece:
  *
- *                   A -> B   group, offset                       what A has of B's message so far
- *                   B -> A   total, epoch, weight, bytes         the next piece, at most 1 MiB
+ *                   A -> B   group, offset                       where B's piece begins
+ *                   B -> A   total, epoch, weight, bytes         that piece; several are under way
  *
  *   the end       when it has all, and all have its own; or nothing, at the time limit
  *
