@@ -217,10 +217,10 @@ def links_table():
     rows = []
     for r in json.loads(path.read_text()):
         measured = statistics.median(r["measured"])
-        rows.append([r["link"], r["algorithm"], f"{r['sent'] / 1e6:.2f}", f"{r['simulated']:.2f}",
+        rows.append([r["link"], r["algorithm"], str(r["peers"]), f"{r['sent'] / 1e6:.2f}", f"{r['simulated']:.2f}",
                      f"{measured:.2f} ({min(r['measured']):.2f} to {max(r['measured']):.2f})",
                      f"{100 * (r['simulated'] / measured - 1):+.1f} %"])
-    return table(["link, Mbit/s", "exchange", "MB a peer sends", "simulated, s", "measured, s", "error"], rows)
+    return table(["link, Mbit/s", "exchange", "peers", "MB a peer sends", "simulated, s", "measured, s", "error"], rows)
 
 
 def draw(args, stored):
