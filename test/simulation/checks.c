@@ -199,11 +199,13 @@ static double set_back_most(void)
     return most;
 }
 
-/* Twelve epochs halve the distance, except for the part that was set back; a swarm that could make
- * no step before its faults ended makes eight. */
+/* Twelve updates halve the distance, except for the part that was set back; a swarm that could make
+ * no step before its faults ended makes eight epochs. With a delay the
+ * last one is still to come. */
 static void check_learnt(const struct trainer *t)
 {
-    const double aim = pow(0.5, fmin(1, (double)plan.goal / 12));
+    const int64_t updates = plan.goal - (plan.delay != PL_DELAY_NONE);
+    const double aim = pow(0.5, fmin(1, (double)updates / 12));
     if (t->distance > aim * plan.first_distance * set_back_most() && !is_poisoned())
         sim_fail("peer %d has not learned: %.3f of %.3f, set back %.2f times", t->peer->index,
                  t->distance, plan.first_distance, set_back_most());
