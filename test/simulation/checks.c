@@ -199,14 +199,10 @@ static double set_back_most(void)
     return most;
 }
 
-/* Twelve updates halve the distance, except for the part that was set back; a swarm that could make
- * no step before its faults ended makes eight epochs. With a delay the
- * last one is still to come. */
+/* The distance is halved, except for the part that was set back. */
 static void check_learnt(const struct trainer *t)
 {
-    const int64_t updates = plan.goal - (plan.delay != PL_DELAY_NONE);
-    const double aim = pow(0.5, fmin(1, (double)updates / 12));
-    if (t->distance > aim * plan.first_distance * set_back_most() && !is_poisoned())
+    if (t->distance > plan.first_distance / 2 * set_back_most() && !is_poisoned())
         sim_fail("peer %d has not learned: %.3f of %.3f, set back %.2f times", t->peer->index,
                  t->distance, plan.first_distance, set_back_most());
 }

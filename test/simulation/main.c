@@ -12,8 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EPOCHS_AFTER 8 /* after the last fault, for all */
-#define SECONDS_MAX 60 /* of processor time for a seed; one takes one or two */
+#define EPOCHS_AFTER 8     /* after the last fault, for all */
+#define EPOCHS_TO_HALVE 12 /* the distance from the optimum (check_learnt); no run ends before */
+#define SECONDS_MAX 60     /* of processor time for a seed; one takes one or two */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
 
@@ -75,6 +76,7 @@ static void on_calm(void *context, uint64_t argument)
 {
     (void)context, (void)argument;
     plan.goal = plan.furthest + EPOCHS_AFTER;
+    if (plan.goal < EPOCHS_TO_HALVE) plan.goal = EPOCHS_TO_HALVE;
     sim_log("calm; the goal is epoch %lld", (long long)plan.goal);
 }
 
