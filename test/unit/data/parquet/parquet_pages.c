@@ -616,12 +616,49 @@ static void sizes_of_pages(void **state)
 
 /* --- schemas --------------------------------------------------------------------------------- */
 
+/* The only column, an integer, of a table without rows. */
+static void put_leaf(struct pl_buffer *b, int *last)
+{
+    int of = 0;
+    pl_thrift_put_i32(b, &of, 1, PARQUET_INT32);
+    pl_thrift_put_i32(b, &of, 3, 0);
+    pl_thrift_put_string(b, &of, 4, "x");
+    pl_thrift_put_stop(b);
+    pl_thrift_put_i64(b, last, 3, 0);
+    pl_thrift_put_list(b, last, 4, THRIFT_STRUCT, 0);
+}
+
+struct opened {
+    struct parquet *p;
+    struct pl_source *source;
+    uint8_t *copy;
+    size_t bytes;
+};
+
+/* Ends the footer that b holds, frees b, and opens the file. */
+static int open_footer(struct opened *o, struct pl_buffer *b)
+{
+    pl_thrift_put_stop(b);
+    pl_buffer_le32(b, (uint32_t)(b->bytes - 4));
+    pl_buffer_add(b, "PAR1", 4);
+    o->copy = exact_copy(b->data, o->bytes = b->bytes);
+    pl_buffer_clear(b);
+    assert_int_equal(pl_source_memory(&o->source, "test", o->copy, o->bytes, &err), PL_OK);
+    return pl_parquet_open(&o->p, o->source, &err);
+}
+
+static void close_opened(struct opened *o)
+{
+    pl_parquet_close(o->p);
+    pl_source_close(o->source);
+    exact_free(o->copy, o->bytes);
+}
+
 /* A column below `depth` groups, each the only child of the one above. */
 static int open_schema(int depth, int children_of_last)
 {
     struct pl_buffer b = { 0 };
-    struct pl_source *source;
-    struct parquet *p;
+    struct opened o;
     int last = 0;
     pl_buffer_add(&b, "PAR1", 4);
     pl_thrift_put_list(&b, &last, 2, THRIFT_STRUCT, (size_t)depth + 1);
@@ -631,25 +668,11 @@ static int open_schema(int depth, int children_of_last)
         pl_thrift_put_i32(&b, &of, 5, i == depth - 1 ? children_of_last : 1);
         pl_thrift_put_stop(&b);
     }
-    int leaf = 0;
-    pl_thrift_put_i32(&b, &leaf, 1, PARQUET_INT32);
-    pl_thrift_put_i32(&b, &leaf, 3, 0);
-    pl_thrift_put_string(&b, &leaf, 4, "x");
-    pl_thrift_put_stop(&b);
-    pl_thrift_put_i64(&b, &last, 3, 0);
-    pl_thrift_put_list(&b, &last, 4, THRIFT_STRUCT, 0);
-    pl_thrift_put_stop(&b);
-    pl_buffer_le32(&b, (uint32_t)(b.bytes - 4));
-    pl_buffer_add(&b, "PAR1", 4);
-    uint8_t *copy = exact_copy(b.data, b.bytes);
-    assert_int_equal(pl_source_memory(&source, "test", copy, b.bytes, &err), PL_OK);
-    int rc = pl_parquet_open(&p, source, &err);
-    if (!rc) assert_int_equal(p->columns, 1);
-    if (!rc) assert_int_equal(p->column[0].nested, depth > 1);
-    pl_parquet_close(p);
-    pl_source_close(source);
-    exact_free(copy, b.bytes);
-    pl_buffer_clear(&b);
+    put_leaf(&b, &last);
+    int rc = open_footer(&o, &b);
+    if (!rc) assert_int_equal(o.p->columns, 1);
+    if (!rc) assert_int_equal(o.p->column[0].nested, depth > 1);
+    close_opened(&o);
     return rc;
 }
 
@@ -731,33 +754,21 @@ static void chunks_begin_with_their_dictionary(void **state)
 static int open_metas(int lists, size_t count, int type)
 {
     struct pl_buffer b = { 0 };
-    struct pl_source *source;
-    struct parquet *p;
-    int last = 0, root = 0, leaf = 0;
+    struct opened o;
+    int last = 0, root = 0;
     pl_buffer_add(&b, "PAR1", 4);
     pl_thrift_put_list(&b, &last, 2, THRIFT_STRUCT, 2);
     pl_thrift_put_string(&b, &root, 4, "schema");
     pl_thrift_put_i32(&b, &root, 5, 1);
     pl_thrift_put_stop(&b);
-    pl_thrift_put_i32(&b, &leaf, 1, PARQUET_INT32);
-    pl_thrift_put_i32(&b, &leaf, 3, 0);
-    pl_thrift_put_string(&b, &leaf, 4, "x");
-    pl_thrift_put_stop(&b);
-    pl_thrift_put_i64(&b, &last, 3, 0);
-    pl_thrift_put_list(&b, &last, 4, THRIFT_STRUCT, 0);
+    put_leaf(&b, &last);
     for (; lists; lists--) {
         pl_thrift_put_list(&b, &last, 5, type, count);
         for (size_t i = 0; i < count; i++) pl_thrift_put_stop(&b);
     }
-    pl_thrift_put_stop(&b);
-    pl_buffer_le32(&b, (uint32_t)(b.bytes - 4));
-    pl_buffer_add(&b, "PAR1", 4);
-    assert_int_equal(pl_source_memory(&source, "test", b.data, b.bytes, &err), PL_OK);
-    int rc = pl_parquet_open(&p, source, &err);
-    if (!rc) assert_int_equal(p->metas, count);
-    pl_parquet_close(p);
-    pl_source_close(source);
-    pl_buffer_clear(&b);
+    int rc = open_footer(&o, &b);
+    if (!rc) assert_int_equal(o.p->metas, count);
+    close_opened(&o);
     return rc;
 }
 
