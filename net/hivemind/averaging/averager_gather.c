@@ -136,6 +136,13 @@ static void finish_round(struct averager *a)
               pl_fail(&a->call.why, PL_EIO, "averaging: all of the others are at another epoch"));
 }
 
+/* A groupmate asks for each piece once, unless its connection ends: one that was given as many
+ * bytes as there are has all of ours. */
+static int has_fetched(const struct averager_gather *g, size_t place)
+{
+    return g->given[place] >= g->mine_n;
+}
+
 static double round_limit(const struct averager *a)
 {
     return a->o.allreduce_timeout > 0 ? a->o.allreduce_timeout : GATHER_LIMIT;
@@ -153,7 +160,7 @@ static void check_end(void *context)
     /* From the last, so that `first` ends as the first place whose message is missing. */
     for (size_t i = g->count; i-- > 0;) {
         if (i == a->round.group.self) continue;
-        waiting += !g->has_fetched[i];
+        waiting += !has_fetched(g, i);
         if (g->fetch[i].is_complete) continue;
         missing++, first = i;
         if (now > g->fetch[i].heard_at + GATHER_SILENCE) silent = i;
@@ -334,11 +341,8 @@ static void on_request(void *context, struct rpc_call *call, const uint8_t *data
         rpc_reply(call, bytes_at(&out), bytes_length(&out));
         g->sent += (double)bytes_length(&out);
         g->asked_at = loop_now(a->loop);
-        /* A groupmate asks for each piece once, unless its connection ends: one that was given as
-         * many bytes as there are has all of ours. */
         g->given[place] += p.n;
-        g->has_fetched[place] |= g->given[place] >= g->mine_n;
-        g->is_delivered |= g->has_fetched[place];
+        g->is_delivered |= has_fetched(g, (size_t)place);
     }
     bytes_clear(&out);
 }
@@ -354,12 +358,10 @@ static void clear_group(struct averager *a)
         if (g->messages[i].data != g->mine) free(g->messages[i].data);
     free(g->messages);
     free(g->fetch);
-    free(g->has_fetched);
     free(g->given);
     free(g->peers);
     g->messages = NULL;
     g->fetch = NULL;
-    g->has_fetched = NULL;
     g->given = NULL;
     g->peers = NULL;
     g->count = 0;
@@ -397,11 +399,10 @@ void averager_gather_begin(struct averager *a)
     g->sent = 0;
     g->began = g->asked_at = loop_now(a->loop);
     g->peers = calloc(n, sizeof *g->peers);
-    g->has_fetched = calloc(n, sizeof *g->has_fetched);
     g->given = calloc(n, sizeof *g->given);
     g->fetch = calloc(n, sizeof *g->fetch);
     g->messages = calloc(n, sizeof *g->messages);
-    if (!g->peers || !g->has_fetched || !g->given || !g->fetch || !g->messages) {
+    if (!g->peers || !g->given || !g->fetch || !g->messages) {
         end_round(a, pl_fail(&a->call.why, PL_ENOMEM, "averaging: no memory"));
         return;
     }

@@ -48,7 +48,6 @@ struct averager_gather {
     int serves;        /* it is there to be fetched by this group: */
     uint8_t group[GATHER_GROUP_BYTES];
     struct peer_id *peers; /* (count) */
-    int *has_fetched;      /* (count) all of it */
     uint64_t *given;       /* (count) bytes of it */
     size_t count;
     double sent;                       /* bytes, of pieces with their heads */
