@@ -26,14 +26,16 @@ root=$(cd "$root" && pwd)
 for file in /etc/resolv.conf /etc/apt/apt.conf /etc/pip.conf; do
     [ ! -f "$file" ] || cat "$file" >"$root$file"
 done
+# Debian's installer writes it, debootstrap does not.
+[ -f "$root/etc/hosts" ] || printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
 find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$root/usr/local/share/ca-certificates" \;
 chroot "$root" update-ca-certificates >"$root.log" 2>&1 || { tail -n 3 "$root.log" >&2; say "update-ca-certificates: see $root.log"; exit 1; }
 
 rm -rf "$root/root/potluck"
 git clone -q --no-hardlinks "$(git rev-parse --show-toplevel)" "$root/root/potluck"
 
-# In namespaces of its own: no mount and no process outlives it.
+# In namespaces of its own: no mount and no process outlives it. `ip netns exec` needs a root that is a mount point.
 exec unshare --mount --pid --fork --kill-child sh -c '
-    mount -t proc proc "$0/proc" && mount -t sysfs -o ro sysfs "$0/sys" && mount --rbind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/tmp" &&
+    mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && mount -t sysfs -o ro sysfs "$0/sys" && mount --rbind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/tmp" &&
     exec chroot "$0" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
         sh -c "cd /root/potluck && $1"' "$root" "$command"
